@@ -15,8 +15,9 @@ from bench.data import drop_caches, write_segments
 from bench.floors import Floors
 from bench.harness import Against, Compare, pick
 from bench.peers import kafka
+from seglog._native.scan import list_partition
 from seglog.recovery.segment_loading import SegmentLoading
-from seglog.recovery.partition_plan import LoadLevel, list_directory
+from seglog.recovery.partition_plan import LoadLevel
 from tests.kafka.harness import KafkaUnavailable
 
 SEGMENTS = pick(500, 10_000, 100_000)
@@ -64,7 +65,7 @@ def phase_one(root: Path, level: LoadLevel, threads: int) -> Callable[[], int]:
         loading, segments = SegmentLoading(str(root), threads, level), 0
         try:
             for path in partitions_of(root):
-                plan = loading.check(list_directory(str(path)), lambda count, thread: None)
+                plan = loading.check(list_partition(str(path)), lambda count, thread: None)
                 assert not len(plan.problems), plan.problems[:3]
                 segments += len(plan.segments)
         finally:

@@ -20,10 +20,10 @@ from bench.peers.kafka import java
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
 from seglog.recovery.loaded import LoadedLog
-from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.open_log import load_log
-from seglog.recovery.segment_recovery import Extent, recover_extent
-from seglog.recovery.scans import SegmentScans
+from seglog.recovery.segment_recovery import recover_extent
+from seglog.recovery.scans import Extent, SegmentScans
 from seglog.storage.producer_state import ProducerState
 from tests.kafka.harness import KafkaUnavailable
 

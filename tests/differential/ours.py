@@ -13,7 +13,7 @@ from seglog.errors import (
 )
 from seglog.model import TopicPartition
 from seglog.recovery.loaded import LoadedLog
-from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import DirectoryKind, parse_directory_name

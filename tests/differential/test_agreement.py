@@ -15,7 +15,7 @@ from seglog.errors import SeglogError
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding
-from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan, check_chunk, join_chunks

@@ -14,7 +14,7 @@ import pytest
 import seglog
 from seglog.cli.main import main
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.recovery.claims import Claims, claims_behind
+from seglog.recovery.claims import Claims, claims_after
 from seglog.recovery.scans import Extent
 from tests.oracle.legacy import Message, encode, wrap
 
@@ -51,7 +51,7 @@ class Log:
         path.write_bytes(self.data if data is None else data)
         position, next_offset, _ = self.batches[row]
         extent = Extent(str(path), 0, path.stat().st_size)
-        return claims_behind(extent, position, next_offset, BASE)
+        return claims_after(extent, position, next_offset, BASE)
 
 
 def make(rng: random.Random, batches: int) -> Log:

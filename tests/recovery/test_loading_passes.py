@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from seglog._native.scan import list_partition
 from seglog.config import LogConfig
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.loading_passes import ListedFiles, tidy
-from seglog.recovery.partition_plan import list_directory
 
 
 def listed(path: Path, *names: str) -> ListedFiles:
     """The files of a directory with these empty ones."""
     for name in names:
         (path / name).touch()
-    return tidy(list_directory(str(path)), RealDisk(str(path)), LogConfig(), lambda found: None)
+    return tidy(list_partition(str(path)), RealDisk(str(path)), LogConfig(), lambda found: None)
 
 
 @pytest.mark.parametrize(("name", "offset"), [

@@ -13,7 +13,7 @@ import pytest
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.recovery.loaded import LoadedLog, error_state
-from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.root import read_root
 from seglog.storage.paths import DirectoryKind

@@ -14,10 +14,8 @@ import pytest
 from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
-from seglog.recovery.segment_recovery import (
-    Extent, RecoveryFailure, SegmentRecovery, recover_extent,
-)
-from seglog.recovery.scans import SegmentScans
+from seglog.recovery.segment_recovery import RecoveryFailure, SegmentRecovery, recover_extent
+from seglog.recovery.scans import Extent, SegmentScans
 from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as v2
 from tests.oracle import rebuild as oracle

@@ -9,7 +9,7 @@ import pytest
 import seglog
 from seglog._native.batch import scan_file
 from seglog.model import AbortedTxn, TopicPartition
-from seglog.recovery.txn_index_file import fold_batches
+from seglog.recovery.producer_folding import fold_batches
 from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as oracle
 

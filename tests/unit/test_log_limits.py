@@ -146,7 +146,7 @@ def test_segments_take_little_memory(tmp_path: Path) -> None:
     segments = PartitionLog.open(tmp_path / "many-0").segments
     assert (segments.base_offsets.nbytes + segments.flags.nbytes) / len(segments) < 30
     assert segments.sizes().tolist() == [len(batch(0))] * 500
-    assert segments.first is not None and segments.first.base_offset == 0
+    assert segments[0].base_offset == 0
     assert segments.last is not None and segments.last.base_offset == 3 * 499
     assert segments.floor(-1) is None and segments.floor(3 * 499 + 10) is not None
     assert [s.base_offset for s in segments.values(4, 10)] == [3, 6, 9]

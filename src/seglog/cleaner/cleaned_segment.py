@@ -40,7 +40,7 @@ class CleanedSegment:
     def append_aborted(self, transaction: AbortedTxn) -> None:
         """Writes an entry of the transaction index."""
         with public_errors(self.path):
-            self._segment.append_aborted(transaction)
+            self.files.txn_index.append([transaction])
 
     def finish(self, last_source: str) -> None:
         """Makes it durable with trimmed indexes, and gives it the modification time of the log file

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from seglog._native.scan import list_partition
 from seglog.cli.bar import LoadBar
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
@@ -29,10 +30,10 @@ from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.loaded import LoadedLog, error_state
-from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
-from seglog.recovery.partition_plan import LoadLevel, list_directory
+from seglog.recovery.partition_plan import LoadLevel
 from seglog.recovery.load_report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
@@ -312,7 +313,7 @@ def announce(paths: Sequence[str], settings: RecoverySettings, bar: LoadBar) -> 
         bar.load_started(len(root.partitions), 1)
         for partition in root.partitions:
             try:
-                bases = list_directory(os.path.join(path, partition.name)).base_offsets
+                bases = list_partition(os.path.join(path, partition.name)).base_offsets
             except SeglogError:
                 continue
             bar.segments_listed(partition.name, len(bases))

@@ -13,7 +13,7 @@ from seglog._native.append import IndexRefusal, SegmentWriter
 from seglog._native.batch import scan_file
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
-from seglog.model import AbortedTxn, TimestampOffset
+from seglog.model import TimestampOffset
 from seglog.java.numbers import wrap_int64
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import opened_log
@@ -27,7 +27,8 @@ _OFFSET_REFUSALS = (IndexRefusal.OFFSET_FULL, IndexRefusal.OFFSET_BACK, IndexRef
 
 
 class ActiveSegment:
-    """The files of the last segment, and the state that only the last segment has.
+    """A writer of the last segment: its `files`, a SegmentFiles, and the state that only a segment
+    with appends has.
 
     For the thread that holds the log's lock. Call `update_files` before reading `files`.
     """
@@ -164,10 +165,6 @@ class ActiveSegment:
         self._configured = config
         return writer
 
-    def append_aborted(self, ended: AbortedTxn) -> None:
-        """Appends an entry to the transaction index."""
-        self.files.txn_index.append([ended])
-
     def update_files(self) -> None:
         """Brings `files` up to date."""
         writer, files = self._writer, self.files
@@ -196,7 +193,7 @@ class ActiveSegment:
         files.truncate_indexes(offset)
         files.truncate_log(position)
         if files.size == 0:
-            files.note_opened(now_ms)
+            files.created_ms = now_ms
             self._first_timestamp = None
         self._bytes_since_index_entry = 0
 

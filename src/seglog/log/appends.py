@@ -182,7 +182,7 @@ class Appends:
         result = validate_messages_and_assign_offsets(
             valid, batches, topic_partition=local.topic_partition, origin=origin,
             next_offset=local.log_end_offset, now_ms=local.now_ms(), leader_epoch=leader_epoch,
-            config=config, stats=self._stats)
+            config=config, source_compression=info.source_compression, stats=self._stats)
         self._check_last(result.next_offset - 1)
         info.max_timestamp = result.max_timestamp
         info.last_offset = result.next_offset - 1
@@ -249,7 +249,8 @@ class Appends:
         producers.update(analysis)
         for ended in analysis.completed_txns:
             if ended.is_aborted:
-                active.append_aborted(ended.to_aborted(producers.last_stable_offset(ended)))
+                active.files.txn_index.append(
+                    [ended.to_aborted(producers.last_stable_offset(ended))])
             producers.complete_txn(ended)
         producers.update_map_end_offset(info.last_offset + 1)
         self._watermarks.update_first_unstable_offset()

@@ -15,21 +15,20 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
-from seglog._native.append import LogLock
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
-from seglog.log.follower_queue import Followers
-from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.read import FetchDataInfo
-from seglog.log.readers import LogReaders, OpenSegment, SegmentRetired
-from seglog.model import AbortedTxn, TopicPartition
+from seglog.log.readers import OpenSegment, SegmentRetired
+from seglog.model import AbortedTxn
 from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
 
-__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "FollowedLog",
-           "RangeTail", "SpanTail", "TailSpan"]
+if TYPE_CHECKING:
+    from seglog.log.readable_log import ReadableLog
+
+__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "RangeTail",
+           "SpanTail", "TailSpan"]
 
 #: Upper bound of one step, unless a single batch is larger.
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -37,57 +36,6 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 #: log an append is delivered at once.
 LINGER_SECONDS: Final = 0.01
 _INT64_MAX: Final = 2**63 - 1
-
-
-class FollowedLog(Protocol):
-    """What following needs of a log; UnifiedLog implements it."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-
-    @property
-    def lock(self) -> LogLock:
-        """Held by a thread that changes the log."""
-
-    @property
-    def readers(self) -> LogReaders:
-        """The files that readers have open."""
-
-    @property
-    def followers(self) -> Followers:
-        """The readers that wait for new records."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing new can come."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first readable offset."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset of the next record."""
-
-    @property
-    def high_watermark(self) -> int:
-        """The offset below which records are replicated."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The offset below which no transaction is open."""
-
-    def read(self, start_offset: int, max_length: int, isolation: Isolation = ...,
-             min_one_message: bool = ...) -> FetchDataInfo:
-        """See UnifiedLog."""
-
-    def upper_bound(self, isolation: Isolation) -> LogOffsetMetadata:
-        """See UnifiedLog."""
-
-    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int
-                                     ) -> list[AbortedTxn]:
-        """See UnifiedLog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +70,7 @@ _Item = TypeVar("_Item")
 class _Tail(ProcessBound, Generic[_Item]):
     """The common part of all tails: the reader's position, and whether there is more."""
 
-    def __init__(self, log: FollowedLog, start_offset: int, *,
+    def __init__(self, log: ReadableLog, start_offset: int, *,
                  isolation: Isolation = "log_end",
                  stop_offset: int | None = None, timeout: float | None = None,
                  max_bytes: int = MAX_BYTES, linger: float = LINGER_SECONDS) -> None:
@@ -251,6 +199,22 @@ class _Tail(ProcessBound, Generic[_Item]):
         """Seconds until the reader reads again."""
         return self._delivered + self._linger - now
 
+    @contextlib.contextmanager
+    def _registered(self, wake: Callable[[], object]) -> Iterator[bool]:
+        """Inside, the next change of the log calls `wake`. Yields whether there is one to wait for:
+        no news and no end came before the registration."""
+        followers = self._log.followers
+        self._wake = wake
+        followers.waiting.append(wake)
+        try:
+            must_wait = not (self._has_news() or self._closed or self._log.is_closed)
+            if must_wait:
+                followers.clear()
+            yield must_wait
+        finally:
+            self._wake = None
+            followers.forget(wake)
+
     @ending
     def close(self) -> None:
         """Ends the iteration, also in a thread or task that is waiting. From any thread."""
@@ -287,15 +251,9 @@ class _Blocking(_Tail[_Item], Iterator[_Item]):
             with contextlib.suppress(RuntimeError):  # another thread closed it
                 woken.release()
 
-        followers = self._log.followers
-        self._wake = wake
-        followers.waiting.append(wake)
-        # Appends before the registration are seen here; later ones wake us.
-        if not self._has_news() and not self._closed and not self._log.is_closed:
-            followers.clear()
-            woken.acquire(timeout=-1 if left is None else left)
-        self._wake = None
-        followers.forget(wake)
+        with self._registered(wake) as must_wait:
+            if must_wait:
+                woken.acquire(timeout=-1 if left is None else left)
 
     def __enter__(self) -> Self:
         return self
@@ -332,17 +290,10 @@ class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(woken.set)
 
-        followers = self._log.followers
-        self._wake = wake
-        followers.waiting.append(wake)
-        try:
-            if not self._has_news() and not self._closed and not self._log.is_closed:
-                followers.clear()
+        with self._registered(wake) as must_wait:
+            if must_wait:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), left)
-        finally:
-            self._wake = None
-            followers.forget(wake)
 
     async def __aenter__(self) -> Self:
         return self
@@ -370,7 +321,7 @@ class _Spans(_Tail[TailSpan]):
 class _Ranges(_Tail[LogRange]):
     """`ranges_kept`: how many of the last returned ranges still have their file open."""
 
-    def __init__(self, log: FollowedLog, start_offset: int, *, ranges_kept: int = 1,
+    def __init__(self, log: ReadableLog, start_offset: int, *, ranges_kept: int = 1,
                  **options: Any) -> None:
         super().__init__(log, start_offset, **options)
         self._ranges_kept = ranges_kept

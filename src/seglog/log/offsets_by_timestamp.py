@@ -31,8 +31,6 @@ __all__ = ["OffsetsByTimestamp"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
 _NONE: Final = -1
-
-
 _NO_REMOTE: Final = TimestampOffset(_NONE, _NONE, _NONE)
 
 
@@ -82,7 +80,9 @@ class OffsetsByTimestamp:
         local, start = self._local, self._watermarks.log_start_offset
         for base in view.base_offsets.tolist():
             try:
-                if _largest_timestamp(local, base) >= timestamp_ms:
+                with _files(local, base) as files:
+                    largest = files.largest_timestamp()
+                if largest >= timestamp_ms:
                     return _find_in_segment(_Lookup(local, view, base, by_time=True),
                                             timestamp_ms, start)
             except SegmentRetired:
@@ -165,26 +165,14 @@ class OffsetsByTimestamp:
 
 @contextmanager
 def _files(local: LocalLog, base_offset: int) -> Iterator[SegmentFiles]:
-    """The files of a segment, while the lock is held. Raises SegmentRetired."""
-    local.files.ensure_checked(base_offset)
+    """The files of a segment of an open log, with its last appends, while this thread holds the
+    lock. Raises SegmentRetired, and KafkaStorageError for a closed log."""
+    local.files.ensure_checked(base_offset)  # before the lock, for which other checks may wait
     with local.lock, public_errors(local.path):
         local.check_open()
         local.update_files()
-        if base_offset not in local.segments:
-            raise SegmentRetired(base_offset)
-        files = local.segments.get(base_offset)
-        try:
+        with local.readers.locked_files(base_offset) as files:
             yield files
-        finally:
-            local.segments.release(files)
-
-
-def _largest_timestamp(local: LocalLog, base_offset: int) -> int:
-    """The largest timestamp of a segment's records; its file's modification time if none is
-    known."""
-    with _files(local, base_offset) as files:
-        largest = files.max_timestamp().timestamp
-        return largest if largest >= 0 else files.disk.modified_ms(files.log_name)
 
 
 class _Lookup:

@@ -52,9 +52,9 @@ _ORIGINS = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ProducerStateManagerConfig:
-    """Settings of all logs of a broker, which may change while logs are open."""
+    """Settings of all logs of a broker."""
 
     #: `producer.id.expiration.ms`; None keeps idle producers for ever
     producer_id_expiration_ms: int | None = 86_400_000
@@ -82,7 +82,7 @@ class ProducerStateManager(LoadingProducers):
     def __init__(self, topic_partition: TopicPartition, snapshots: Snapshots,
                  config: ProducerStateManagerConfig, clock: Callable[[], int], *,
                  max_transaction_timeout_ms: int = 900_000) -> None:
-        super().__init__(topic_partition, snapshots, None, clock)
+        super().__init__(topic_partition, snapshots, config.producer_id_expiration_ms, clock)
         self.config = config
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
 
@@ -96,9 +96,6 @@ class ProducerStateManager(LoadingProducers):
                    max_transaction_timeout_ms=max_transaction_timeout_ms)
         made.state, made.last_snapshot = loaded.state, loaded.last_snapshot
         return made
-
-    def _expiration_ms(self) -> int | None:
-        return self.config.producer_id_expiration_ms
 
     # ---- what is known ------------------------------------------------------------------------
 
@@ -152,9 +149,8 @@ class ProducerStateManager(LoadingProducers):
     def remove_expired(self, now_ms: int) -> None:
         """Removes producers without an open transaction, and verifications, that are older than
         `producer.id.expiration.ms`."""
-        idle = self._expiration_ms()
-        if idle is not None:
-            self.state.remove_expired(now_ms, idle)
+        if self.expiration_ms is not None:
+            self.state.remove_expired(now_ms, self.expiration_ms)
 
     # ---- verification of transactions ---------------------------------------------------------
 
@@ -340,19 +336,12 @@ class ProducerStateManager(LoadingProducers):
             return None
         return os.path.join(self.snapshots.disk.path, self.snapshots.names[offset])
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes all state, deletes all snapshots, and starts at `offset`."""
-        self.truncate_fully(offset)
-
     def restart_with(self, offset: int, snapshot: bytes, entries: Sequence[ProducerStateEntry]
                      ) -> None:
         """Continues with a snapshot of another replica, which is stored, at its `offset`. Producers
         that have expired are left out, as at a load. Raises KafkaStorageError."""
-        now = self.clock()
         self.snapshots.adopt_content(offset, snapshot)
-        self.state.restart(offset, [entry for entry in entries
-                                    if not self._is_expired(entry, now)])
-        self.last_snapshot = offset
+        self._restart(offset, entries)
 
 
 def stale_epoch(producer_id: int, epoch: int, known: int) -> InvalidProducerEpochError:

@@ -29,6 +29,7 @@ from seglog.model import AbortedTxn
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.log_files import LogFiles
+from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.log_store import Source
 from seglog.storage.handles import shared_cache
 from seglog.storage.lock import holds_lock
@@ -56,7 +57,8 @@ class SegmentRetired(SeglogError):
 
 
 class OpenSegment:
-    """One segment that readers have open.
+    """The descriptors of one segment that the readers of a writable log hold without its lock;
+    SegmentFiles names files, and belongs to the thread that has the lock.
 
     `size` and `entries` (of its offset index) are those of an inactive segment. They are None for
     the active one, where the log knows them.
@@ -103,7 +105,8 @@ class _Opened(dict[int, OpenSegment]):
 
 
 class SegmentView(SegmentTable):
-    """The segments of a log between two changes of their set, and those that readers have open."""
+    """The segments of a log between two changes of LoadedSegments, which needs the lock, and those
+    that readers have open."""
 
     __slots__ = ("_bases", "active_base", "opened")
 
@@ -176,7 +179,7 @@ class LogReaders:
         self._depth = 0
         self._mapped: weakref.WeakSet[OpenSegment] = weakref.WeakSet()  # with a map of the index
         self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
-        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+        self._forget_view()
 
     @contextmanager
     def changing(self, cut_to: int | None = None) -> Iterator[None]:
@@ -190,18 +193,21 @@ class LogReaders:
         if cut_to is not None:
             self._cuts.append((self.generation, cut_to))
         # Open segments have recorded sizes, and the change itself reads what it leaves.
-        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+        self._forget_view()
         try:
             yield
         finally:
-            self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+            self._forget_view()
             self._depth -= 1
             if self._depth == 0:
                 self.generation += 1
 
+    def _forget_view(self) -> None:
+        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+
     def close(self) -> None:
         """Closes the files that no reader uses now: the log is closed."""
-        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+        self._forget_view()
         with self._files.lock:
             self._detach_maps()
 
@@ -258,7 +264,11 @@ class LogReaders:
         found = view.opened.get(base_offset)
         if found is not None and found.aborted is not None:
             return found.aborted
-        txn_index = self._txn_index(base_offset) if found is None else found.txn_index
+        if found is None:
+            with self.locked_files(base_offset) as files:
+                txn_index = files.txn_index
+        else:
+            txn_index = found.txn_index
         try:
             # By name and without the lock, so that no reader waits for the sync of an append.
             aborted = [AbortedTxn(*fields) for _, (_, *fields) in txn_index.read()]
@@ -274,25 +284,25 @@ class LogReaders:
             found.keep_aborted(aborted)
         return aborted
 
-    def _txn_index(self, base_offset: int) -> TxnIndexFile:
-        self._files.ensure_checked(base_offset)
-        with self._files.lock:
-            if base_offset not in self._segments:
-                raise SegmentRetired(base_offset)
-            segment = self._segments.get(base_offset)
-            self._segments.release(segment)
-            return segment.txn_index
-
-    def _open(self, view: SegmentView, base_offset: int) -> OpenSegment:
+    @contextmanager
+    def locked_files(self, base_offset: int) -> Iterator[SegmentFiles]:
+        """The files of a segment, checked, while this thread holds the log's lock. Raises
+        SegmentRetired."""
         log, segments = self._files, self._segments
         log.ensure_checked(base_offset)
         with log.lock, public_errors(log.path):
             if base_offset not in segments:
                 raise SegmentRetired(base_offset)
             files = segments.get(base_offset)
+            yield files
+            segments.release(files)
+
+    def _open(self, view: SegmentView, base_offset: int) -> OpenSegment:
+        log = self._files
+        with self.locked_files(base_offset) as files:
             if not log.is_closed:
                 files.offset_index.open()  # as at Kafka's first lookup, which creates a missing one
-            is_last = base_offset == int(segments.base_offsets[-1])
+            is_last = base_offset == int(self._segments.base_offsets[-1])
             mapped = 0
             if not self._depth and not log.is_closed and holds_lock(os.path.dirname(log.path)):
                 mapped = files.config.segment_index_bytes if is_last else 1  # the maximum size
@@ -307,7 +317,6 @@ class LogReaders:
                                   None if is_last else files.offset_index.entries)
             if log.is_closed and not is_last:
                 segment.entries = reader.index.entries
-            segments.release(files)
             view.opened[base_offset] = segment
             if mapped:
                 self._mapped.add(segment)

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from seglog._native.columns import RecordColumns
 from seglog.forks import ProcessBound, ending
-from seglog.log.following import AsyncRangeTail, FollowedLog, RangeTail
+from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
 from seglog.storage.record_rows import Record, one_by_one
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
+
+if TYPE_CHECKING:
+    from seglog.log.readable_log import ReadableLog
 
 __all__ = ["AsyncFollower", "Follower", "stream_of"]
 
@@ -87,7 +90,7 @@ def _plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None
     return Plan(ranges, tail.opened, tail.check_unchanged)
 
 
-def stream_of(log: FollowedLog, start_offset: int, end_offset: int, isolation: Isolation,
+def stream_of(log: ReadableLog, start_offset: int, end_offset: int, isolation: Isolation,
               options: DecodeOptions, threads: int) -> RecordBatchStream:
     """The records of `[start_offset, end_offset)`. Raises OffsetOutOfRangeError for a start outside
     of the log."""

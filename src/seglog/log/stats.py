@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from seglog.forks import SurvivesFork
 from seglog.metrics import Meter, MetricsRegistry, Timer
 from seglog.model import TopicPartition
 
-__all__ = ["AppendCounts", "BrokerTopicMetrics", "BrokerTopicStats", "LogMetrics", "flush_timer"]
+if TYPE_CHECKING:
+    from seglog.log.appends import Appends
+    from seglog.log.readable_log import ReadableLog
+
+__all__ = ["BrokerTopicMetrics", "BrokerTopicStats", "LogMetrics", "flush_timer"]
 
 
 def flush_timer(registry: MetricsRegistry) -> Timer:
@@ -21,42 +25,7 @@ def flush_timer(registry: MetricsRegistry) -> Timer:
     return registry.group("kafka.log", "LogFlushStats").timer("LogFlushRateAndTimeMs")
 
 
-class _Measured(Protocol):
-    """The values of a log that the gauges read."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-    @property
-    def is_future(self) -> bool: ...
-    @property
-    def number_of_segments(self) -> int: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def retention_size_in_percent(self) -> int: ...
-
-
-class AppendCounts(Protocol):
-    """The appends to a log since it was opened: `messages_in` and `bytes_in` as leader, the
-    `messages_converted` among them, and `replication_bytes_in` as follower."""
-
-    @property
-    def messages_in(self) -> int:
-        """The number of records."""
-
-    @property
-    def bytes_in(self) -> int:
-        """The number of bytes."""
-
-    messages_converted: int
-    replication_bytes_in: int
-
-
-#: The counter of each meter.
+#: The counter of `Appends` that each meter reads.
 _APPENDED = {"messages_in": "MessagesInPerSec", "bytes_in": "BytesInPerSec",
              "messages_converted": "ProduceMessageConversionsPerSec",
              "replication_bytes_in": "ReplicationBytesInPerSec"}
@@ -67,23 +36,23 @@ class _Appended(SurvivesFork):
     gone."""
 
     def __init__(self) -> None:
-        self._logs: dict[int, AppendCounts] = {}  # by id()
+        self._logs: dict[int, Appends] = {}  # by id()
         self._others = dict.fromkeys(_APPENDED, 0)
 
-    def add(self, log: AppendCounts) -> None:
+    def add(self, log: Appends) -> None:
         """Starts to follow a log."""
         with self._lock:
             if id(log) not in self._logs:
                 self._logs[id(log)] = log
                 self._count(log, -1)
 
-    def remove(self, log: AppendCounts) -> None:
+    def remove(self, log: Appends) -> None:
         """Stops following a log. A second call does nothing."""
         with self._lock:
             if self._logs.pop(id(log), None) is not None:
                 self._count(log, 1)
 
-    def _count(self, log: AppendCounts, sign: int) -> None:
+    def _count(self, log: Appends, sign: int) -> None:
         for name in self._others:
             self._others[name] += sign * getattr(log, name)
 
@@ -168,7 +137,7 @@ class BrokerTopicStats:
         if found is not None:
             found.close()
 
-    def follow_appends(self, topic: str, counts: AppendCounts) -> Callable[[], None]:
+    def follow_appends(self, topic: str, counts: Appends) -> Callable[[], None]:
         """Adds a log's append counters to its topic's and to the total.
 
         The counters only grow. The returned function stops this.
@@ -192,9 +161,9 @@ class LogMetrics:
     registers them again. Without `stats` there are only gauges.
     """
 
-    def __init__(self, registry: MetricsRegistry, log: _Measured,
+    def __init__(self, registry: MetricsRegistry, log: ReadableLog,
                  stats: BrokerTopicStats | None = None,
-                 appends: AppendCounts | None = None) -> None:
+                 appends: Appends | None = None) -> None:
         self._group = registry.group("kafka.log", "Log")
         self._log, self._stats, self._appends = log, stats, appends
         self._registered: list[str] = []

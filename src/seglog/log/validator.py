@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from seglog._native.batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL
+from seglog._native.batch import ATTRIBUTE_CONTROL
 from seglog._native.validate import (
     Analysis, Origin, RecordSource, RecordWalk, Refusal, analyze, assign,
 )
@@ -123,19 +123,16 @@ def mark_rejected(stats: BrokerTopicStats, topic_partition: TopicPartition, size
 def validate_messages_and_assign_offsets(
         records: Buffer, batches: Batches, *, topic_partition: TopicPartition,
         origin: AppendOrigin, next_offset: int, now_ms: int, leader_epoch: int,
-        config: LogConfig, source_compression: int | None = None,
+        config: LogConfig, source_compression: int,
         stats: BrokerTopicStats | None = None) -> ValidationResult:
     """Checks every batch and record, and assigns offsets from `next_offset` on.
 
-    `records` are the valid bytes and `batches` their rows, both from
-    `analyze_and_validate_records`, and so is `source_compression` (None: it is determined here). If
-    possible, offsets, leader epoch and timestamps are set in a copy. Records are encoded again if
-    the topic's `compression.type` differs or their format is older than magic 2. Raises
-    InvalidRecordError, RecordValidationError and Kafka's other exceptions.
+    `records` are the valid bytes, `batches` their rows and `source_compression` their codec, all
+    three from `analyze_and_validate_records`. If possible, offsets, leader epoch and timestamps are
+    set in a copy. Records are encoded again if the topic's `compression.type` differs or their
+    format is older than magic 2. Raises InvalidRecordError, RecordValidationError and Kafka's other
+    exceptions.
     """
-    if source_compression is None:
-        used = batches["attributes"] & ATTRIBUTE_CODEC
-        source_compression = int(used[np.flatnonzero(used)[-1]]) if used.any() else codecs.NONE
     append = Append(memoryview(records), batches, topic_partition, origin, next_offset, now_ms,
                     leader_epoch, config, source_compression, stats)
     if append.source_codec != codecs.NONE or append.target_codec != codecs.NONE:

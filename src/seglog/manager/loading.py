@@ -30,7 +30,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.load_report import LoadReport
-from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
 from seglog.recovery.root import PartitionDirectory
 from seglog.recovery.worker_pool import WorkerPool

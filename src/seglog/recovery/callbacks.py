@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from seglog.recovery.findings import Finding
@@ -71,6 +73,9 @@ class NullListener(LoadListener):
     """Ignores every event; a base for listeners that need only some."""
 
 
+_EVENTS: Final = [name for name in vars(LoadListener) if not name.startswith("_")]
+
+
 class CompositeListener(LoadListener):
     """Passes every event to several listeners, in their order.
 
@@ -79,59 +84,10 @@ class CompositeListener(LoadListener):
     """
 
     def __init__(self, *listeners: LoadListener) -> None:
-        self.listeners = listeners
+        for event in _EVENTS:
+            setattr(self, event, partial(_call_each, [getattr(one, event) for one in listeners]))
 
-    def load_started(self, partitions: int, threads: int) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.load_started(partitions, threads)
 
-    def partition_started(self, directory: str) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.partition_started(directory)
-
-    def segments_listed(self, directory: str, count: int) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.segments_listed(directory, count)
-
-    def recovery_planned(self, directory: str, count: int) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.recovery_planned(directory, count)
-
-    def segments_loaded(self, directory: str, count: int, thread: int) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.segments_loaded(directory, count, thread)
-
-    def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.segments_verified(directory, count, size, thread)
-
-    def recovery_started(self, directory: str, count: int, size: int) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.recovery_started(directory, count, size)
-
-    def segments_recovered(self, directory: str, count: int, size: int) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.segments_recovered(directory, count, size)
-
-    def finding(self, found: Finding) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.finding(found)
-
-    def partition_loaded(self, report: PartitionReport) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.partition_loaded(report)
-
-    def done(self, report: LoadReport) -> None:
-        """Calls each listener."""
-        for one in self.listeners:
-            one.done(report)
+def _call_each(methods: Sequence[Callable[..., None]], *event: object) -> None:
+    for method in methods:
+        method(*event)

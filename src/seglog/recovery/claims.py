@@ -18,7 +18,7 @@ from seglog.recovery.scans import Extent
 from seglog.recovery.next_offset import opened_log, read_failure
 from seglog.storage.codecs import CODECS
 
-__all__ = ["Claims", "claims_behind", "claims_of", "counted"]
+__all__ = ["Claims", "claims_after", "claims_of", "counted"]
 
 _BATCHES_PER_CHUNK, _BATCHES_AFTER_STRANGE = 65536, 16
 _RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -80,14 +80,16 @@ def counted(number: int, noun: str) -> str:
 
 def claims_of(extents: dict[int, Extent]) -> Claims:
     """The claims of whole segments, given by base offset."""
-    return sum((claims_behind(extent, extent.start, base, base)
+    return sum((claims_after(extent, extent.start, base, base)
                 for base, extent in extents.items()), Claims())
 
 
-def claims_behind(extent: Extent, position: int, next_offset: int, base_offset: int) -> Claims:
-    """The claims of headers from byte `position` of a segment on. `next_offset` is the lowest
-    offset possible there, `base_offset` the segment's. Raises LoaderFailure (IOException) if a read
-    fails."""
+def claims_after(extent: Extent, position: int, next_offset: int, base_offset: int) -> Claims:
+    """The claims of headers from byte `position` of a segment to its end.
+
+    `next_offset` is the lowest offset possible there, `base_offset` the segment's. Raises
+    LoaderFailure (IOException) if a read fails.
+    """
     with opened_log(extent.path) as fd:
         return _Walk(fd, extent, next_offset, base_offset).run(position)
 

@@ -27,7 +27,7 @@ from seglog.storage.paths import (
 if TYPE_CHECKING:
     from seglog.config import LogConfig
 
-__all__ = ["PART_PARTITIONS", "PART_SEGMENTS", "CleanRows", "PartitionReports", "findings_of_row",
+__all__ = ["PART_PARTITIONS", "PART_SEGMENTS", "CleanRows", "PartitionReports",
            "is_clean_candidate", "report_of_row"]
 
 #: Partitions of one native call: enough work for a thread, and enough calls for all threads.
@@ -153,10 +153,10 @@ def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
         recovery_segments=int(rows.after_crash),
         recovery_bytes=last_size if rows.after_crash else 0,
         kafka_error=None, kafka_message=None,
-        findings=findings_of_row(rows, row))
+        findings=_findings_of(rows, row))
 
 
-def findings_of_row(rows: CleanRows, row: int) -> tuple[Finding, ...]:
+def _findings_of(rows: CleanRows, row: int) -> tuple[Finding, ...]:
     """The findings of a plain partition: a producer snapshot that a start deletes or, after a
     crash, the recovery of its last segment."""
     if not rows.after_crash and rows.files["stray_snapshot"][row] < 0:

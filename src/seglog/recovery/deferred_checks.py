@@ -161,7 +161,7 @@ class DeferredChecks(ProcessBound):
 
     def _check_claimed(self, start: int, stop: int) -> None:
         """Checks claimed rows; if any is damaged, returns only after the repair."""
-        self._look(start, stop)
+        self._check_rows(start, stop)
         with self._changed:
             # The repairing thread also takes the damage found here, unless it has passed these
             # rows.
@@ -182,7 +182,7 @@ class DeferredChecks(ProcessBound):
                 self._repairing = None
                 self._changed.notify_all()
 
-    def _look(self, start: int, stop: int) -> None:
+    def _check_rows(self, start: int, stop: int) -> None:
         try:
             damaged = set(self._check(start, stop))
         except BaseException as error:
@@ -208,7 +208,7 @@ class DeferredChecks(ProcessBound):
                     continue
                 rows = sorted(self._damaged)
             if claimed is not None:
-                self._look(*claimed)
+                self._check_rows(*claimed)
                 continue
             self._recover(rows)
             with self._changed:

@@ -46,8 +46,8 @@ class DirectoryLoad:
 
     `partition_threads` load partitions at the same time; None: the calling thread loads them one
     after the other. `segment_threads` share the segments of a partition (KIP-1346). One thread
-    calls the methods in their order here: `start`, `read_rows` and `finish_rows` if rows will do,
-    `load_each`, `finish`, `report`. Any thread may call `resize_partitions`, `cancel` and
+    calls the methods in their order here: `start`, `read_rows` and `finish_rows` if rows are
+    possible, `load_each`, `finish`, `report`. Any thread may call `resize_partitions`, `cancel` and
     `load_log`.
     """
 
@@ -187,7 +187,7 @@ class DirectoryLoad:
             if plan is None:
                 plan = self.segments.check(listing, progress.checked)
             progress.planned(plan)
-            if not self.segments.checks_entries:
+            if self.level is LoadLevel.KAFKA:
                 return plan
             return without_wrong_indexes(
                 plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)

@@ -20,7 +20,7 @@ from seglog._native.file import look, preallocate, set_size
 from seglog.errors import KafkaStorageError
 from seglog.model import EpochEntry
 from seglog.recovery.overlay import OverlayDisk
-from seglog.recovery.segment_recovery import Extent
+from seglog.recovery.scans import Extent
 from seglog.storage.epochs import encode_leader_epochs, write_leader_epochs
 from seglog.storage.ownership import create_file, open_file
 from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState, temporary_name

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from seglog._native.status import Status
 
-__all__ = ["DAMAGE_CODES", "FINDINGS", "LOSS_CODES", "Finding", "FindingKind", "Severity",
+__all__ = ["DAMAGE_CODES", "FINDINGS", "LOSS_CODES", "Finding", "FindingKind", "Report", "Severity",
            "finding", "status_code"]
 
 
@@ -66,6 +67,9 @@ class Finding:
         fields["severity"] = self.severity.name.lower()
         return fields
 
+
+#: Receives each finding as it is made.
+Report: TypeAlias = Callable[[Finding], None]
 
 _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 

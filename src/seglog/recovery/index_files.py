@@ -107,30 +107,25 @@ class _IndexFile:
         """Truncates the file to the entries in use."""
         self.resize(self.entries * self.entry.size)
 
-    def reset(self) -> None:
-        """Drops all entries and resizes the file for the maximum; its old bytes stay."""
+    def refill(self, data: bytes) -> None:
+        """Drops all entries, resizes the file to the maximum, and writes new first entries; the old
+        bytes after them stay."""
         self.open()
         self.entries = 0
         self.resize(self.max_size)
-
-    def fill(self, data: bytes) -> None:
-        """Writes the first entries of an index that was reset."""
         if data:
             self.disk.write(self.name, 0, data)
         self.entries = len(data) // self.entry.size
 
     def replace(self, data: bytes, *, sync: bool) -> None:
-        """Resets, fills and trims in one atomic step."""
+        """Refills and trims in one atomic step."""
         self.disk.replace(self.name, data, sync=sync)
         self.is_open, self.length = True, len(data)
         self.entries = len(data) // self.entry.size
 
     def _read(self, number: int) -> tuple[int, int]:
         size = self.entry.size
-        data = self.disk.read(self.name, number * size, size)
-        if len(data) < size:
-            raise LoaderFailure("IndexOutOfBoundsException", "null", file=self.name)
-        first, second = self.entry.unpack(data)
+        first, second = self.entry.unpack(self._block(number * size, size)[1])
         return first, second
 
     def _search(self, target: int, *, by_value: bool = False) -> tuple[int, int, int]:

@@ -60,7 +60,6 @@ class LoadOutcome:
     log_start_offset: int
     recovery_point: int
     log_end_offset: int
-    segments: int
 
 
 @dataclass(frozen=True, slots=True)

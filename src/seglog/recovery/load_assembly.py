@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from seglog.recovery.disk import Disk
-from seglog.recovery.findings import Finding
+from seglog.recovery.findings import Report
 from seglog.recovery.inputs import LoadInputs, Step
 from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.loading_passes import tidy
@@ -25,7 +25,7 @@ __all__ = ["assemble"]
 
 
 def assemble(plan: PartitionPlan, disk: Disk, inputs: LoadInputs, epochs: LeaderEpochs,
-             report: Callable[[Finding], None], remaining: Callable[[int], None] | None,
+             report: Report, remaining: Callable[[int], None] | None,
              scans: SegmentScans | None
              ) -> tuple[LogLoader, list[Step]]:
     """Kafka's loader of a partition after passes one to three, and the steps of pass four."""

@@ -30,20 +30,19 @@ _COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened
 class LoadedSegments(SegmentTable):
     """The segments of a log that is loaded or written to, and the state of each one's files (sizes
     in bytes, -1 for a missing file), 45 bytes a segment. Objects exist only for segments in use.
+    The only set of segments that changes: the caller holds the log's lock.
 
     A segment keeps the settings that it was opened with: `generation` is their number. `created_ms`
     is when it was opened, in ms.
     """
 
-    def __init__(self, disk: Disk, config: LogConfig,
-                 checked: CheckedSegments | None = None) -> None:
+    def __init__(self, disk: Disk, config: LogConfig, checked: CheckedSegments) -> None:
+        super().__init__(checked.base_offsets.copy())
         self.disk, self.configs = disk, [config]
         self.parent = os.path.dirname(os.path.abspath(disk.path))
-        none: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        super().__init__(none if checked is None else checked.base_offsets.copy())
-        self.log_size = none if checked is None else checked.log_size.copy()
-        self.index_size = none if checked is None else checked.index_size.copy()
-        self.time_index_size = none if checked is None else checked.time_index_size.copy()
+        self.log_size = checked.log_size.copy()
+        self.index_size = checked.index_size.copy()
+        self.time_index_size = checked.time_index_size.copy()
         self.opened: npt.NDArray[np.uint8] = np.zeros(len(self), np.uint8)
         self.created_ms: npt.NDArray[np.int64] = np.zeros(len(self), np.int64)
         self.generation: npt.NDArray[np.uint32] = np.zeros(len(self), np.uint32)
@@ -59,7 +58,7 @@ class LoadedSegments(SegmentTable):
         """A log opens all segments at this time."""
         self.created_ms[:] = now_ms
         for segment in self._held.values():
-            segment.note_opened(now_ms)
+            segment.created_ms = now_ms
 
     def pin(self, base_offset: int) -> SegmentFiles:
         """The segment, kept as an object until `unpin`. Replaces the one pinned before."""

@@ -13,17 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, SegmentChecks
+from seglog._native.scan import (
+    HAS_INDEX, HAS_TIME_INDEX, PartitionListing, SegmentChecks, list_partition,
+)
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.clean_rows import CleanRows
 from seglog.recovery.directory_load import DirectoryLoad
-from seglog.recovery.findings import Finding, finding
-from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.findings import Finding, Report, finding
+from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
 from seglog.recovery.partition_plan import (
-    LoadLevel, PartitionPlan, check_chunk, check_partition, chunks_of, join_chunks, list_directory,
+    LoadLevel, PartitionPlan, check_chunk, check_partition, chunks_of, join_chunks,
 )
 from seglog.recovery.load_report import FindingList, LoadReport
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
@@ -95,8 +97,7 @@ def load_directory(path: str, options: LoadOptions,
         return _Load(load, options).run()
 
 
-def read_directory(path: str, options: LoadOptions, report: Callable[[Finding], None]
-                   ) -> RootDirectory:
+def read_directory(path: str, options: LoadOptions, report: Report) -> RootDirectory:
     """The top level of a data directory, limited to `options.only`. Raises as `read_root`."""
     root = read_root(path, report)
     if options.only is None:
@@ -111,7 +112,7 @@ def partition_state(root: RootDirectory, partition: PartitionDirectory, options:
     key = partition.topic_partition
     # The Raft layer opens its log without any checkpoints.
     known = not partition.is_metadata
-    return PartitionState(partition.name, key, partition.kind, LoadInputs(
+    return PartitionState(partition, LoadInputs(
         key, root.clean_shutdown,
         root.log_start_offsets.get(key, 0) if known else 0,
         root.recovery_points.get(key, 0) if known else 0,
@@ -179,13 +180,13 @@ class _Load:
             name = os.path.basename(listing.path)
             chunks = waiting.setdefault(name, [])
             chunks.append(checks)
-            if checks is not None:
+            if checks is not None and len(checks.status):
                 self.load.count_segments(thread, len(checks.status))
                 self.listener.segments_loaded(name, len(checks.status), thread)
-            if len(chunks) == max(len(chunks_of(listing)), 1):
+            if len(chunks) == len(chunks_of(listing)):
                 del waiting[name]
                 sound = [chunk for chunk in chunks if chunk is not None]
-                if len(sound) == len(chunks_of(listing)):
+                if len(sound) == len(chunks):
                     plans[name] = join_chunks(listing, sound)
         return plans
 
@@ -203,7 +204,7 @@ class _Load:
                 self.listener.recovery_planned(
                     name, len(bases) - self.states[name].inputs.first_scanned(bases))
         for listing in listings:
-            for start, stop in chunks_of(listing) or [(0, 0)]:
+            for start, stop in chunks_of(listing):
                 yield partial(_check, listing, start, stop, self.level)
 
     def _list_tasks(self, partitions: Sequence[PartitionDirectory]
@@ -235,7 +236,7 @@ class _Load:
 
 def _list(path: str) -> PartitionListing | KafkaStorageError:
     try:
-        return list_directory(path)
+        return list_partition(path)
     except KafkaStorageError as error:
         return error
 
@@ -243,7 +244,7 @@ def _list(path: str) -> PartitionListing | KafkaStorageError:
 def _check(listing: PartitionListing, start: int, stop: int,
            level: LoadLevel) -> tuple[PartitionListing, SegmentChecks | None]:
     try:
-        return listing, check_chunk(listing, start, stop, level) if stop > start else None
+        return listing, check_chunk(listing, start, stop, level)
     except KafkaStorageError:
         return listing, None  # the directory is gone: it has no plan
 

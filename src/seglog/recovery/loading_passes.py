@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +17,7 @@ from seglog._native.scan import FileClass, PartitionListing
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
-from seglog.recovery.findings import Finding, finding
+from seglog.recovery.findings import Report, finding
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.snapshot_files import SnapshotNames
 from seglog.storage.paths import (
@@ -28,7 +27,6 @@ from seglog.storage.swaps import FLAGS, find_swaps, java_class
 
 __all__ = ["ListedFiles", "list_snapshots", "number_failure", "tidy"]
 
-Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.LogLoader")
 
 _INDEX_KINDS: Final = (FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
@@ -234,16 +232,16 @@ class _Tidying:
         elif not parsed.canonical or parsed.kind not in FLAGS:
             self.others[name] = FileClass.OTHER_NUMBER
         elif parsed.kind is FileKind.LOG:
-            self._look_anew(offset)
+            self._check_again(offset)
         elif not self._has_log(offset):
             self.files.orphans[name] = offset
         else:
-            self._look_anew(offset)
+            self._check_again(offset)
 
     def _has_log(self, offset: int) -> bool:
         return self.disk.size(file_name(offset, FileKind.LOG)) is not None
 
-    def _look_anew(self, offset: int) -> None:
+    def _check_again(self, offset: int) -> None:
         files = self.files
         files.base_offsets = files.base_offsets[files.base_offsets != offset]
         files.opened[file_name(offset, FileKind.LOG)] = offset

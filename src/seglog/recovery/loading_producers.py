@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.recovery.loader_failures import LoaderFailure
@@ -11,7 +11,7 @@ from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.next_offset import opened_log, whole_headers
-from seglog.recovery.txn_index_file import replay_batches
+from seglog.recovery.producer_folding import replay_batches
 from seglog.storage.producer_state import ProducerState, is_expired
 
 __all__ = ["LoadingProducers", "rebuild_producers"]
@@ -51,13 +51,18 @@ class LoadingProducers:
         """Deletes the snapshots outside of (start, end] and loads the newest valid one."""
         self.snapshots.delete_outside(start, end)
         if end != self.state.map_end_offset:
-            offset, entries = self.snapshots.newest(start)
-            now = self.clock()
-            self.state.restart(offset, [entry for entry in entries
-                                        if not self._is_expired(entry, now)])
-            self.last_snapshot = offset
+            self._restart(*self.snapshots.newest(start))
         else:
             self.on_log_start_offset_incremented(start)
+
+    def _restart(self, offset: int, entries: Sequence[ProducerStateEntry]) -> None:
+        """Continues with a snapshot at `offset`, without the producers that have expired."""
+        now, idle = self.clock(), self.expiration_ms
+        self.state.restart(offset, [
+            entry for entry in entries if idle is None
+            or entry.current_txn_first_offset is not None
+            or not is_expired(entry.last_timestamp, now, idle)])
+        self.last_snapshot = offset
 
     def on_log_start_offset_incremented(self, start: int) -> None:
         """Drops the completed transactions below the log's new start, at which the state begins at
@@ -66,16 +71,8 @@ class LoadingProducers:
         self.state.map_end_offset = max(self.state.map_end_offset, start)
         self.last_snapshot = self.snapshots.latest(start)
 
-    def _expiration_ms(self) -> int | None:
-        return self.expiration_ms
-
-    def _is_expired(self, entry: ProducerStateEntry, now: int) -> bool:
-        idle = self._expiration_ms()
-        return (idle is not None and entry.current_txn_first_offset is None
-                and is_expired(entry.last_timestamp, now, idle))
-
-    def truncate_fully(self, offset: int) -> None:
-        """Drops all state and starts at `offset` (Kafka: truncateFullyAndStartAt)."""
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops all state and starts at `offset`."""
         self.state.restart(offset)
         self.last_snapshot = 0
         self.snapshots.delete_known()

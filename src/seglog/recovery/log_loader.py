@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from seglog._native.batch import scan_file
-from seglog.recovery.claims import Claims, claims_behind, claims_of, counted
+from seglog.recovery.claims import Claims, claims_after, claims_of, counted
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import InvalidOffset, IoFailure, LoaderFailure
 from seglog.recovery.loading_passes import number_failure
-from seglog.recovery.findings import Finding, Severity, finding
+from seglog.recovery.findings import Report, Severity, finding
 from seglog.recovery.index_files import check_txn_index
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome, Step
 from seglog.recovery.loading_producers import LoadingProducers, rebuild_producers
@@ -38,11 +38,10 @@ from seglog.recovery.next_offset import opened_log
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.paths import FileKind, FileState, file_name
 
-__all__ = ["LoadInputs", "LoadOutcome", "LogLoader", "Step"]
+__all__ = ["LogLoader"]
 
 _LOG_BYTES_MAX = 2**31 - 1
 
-Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.LogLoader")
 
 
@@ -274,8 +273,8 @@ class LogLoader:
         if recovery.cut_bytes <= 0:
             return
         position = recovery.valid_end - recovery.extent.start
-        claims = claims_behind(recovery.extent, recovery.valid_end, recovery.next_offset,
-                               segment.base_offset)
+        claims = claims_after(recovery.extent, recovery.valid_end, recovery.next_offset,
+                              segment.base_offset)
         cause = recovery.status.code.replace("_", " ")
         self._log(logging.WARNING, "Found invalid messages in log segment %s at byte offset %s.",
                   segment.log_path, position)
@@ -306,7 +305,7 @@ class LogLoader:
         position, size = segment.translate(base), segment.size
         if position is not None and position < size:
             extent = recovery.extent
-            claims = claims_behind(extent, extent.start + position, base, base)
+            claims = claims_after(extent, extent.start + position, base, base)
             self._report_lost(
                 "segment-emptied", claims, size - position, base, position=position,
                 file=segment.log_name, message=f"recovery empties the whole segment at offsets "
@@ -416,7 +415,7 @@ class LogLoader:
         if not inputs.clean_shutdown:
             # Records that a recovery removed must not reappear after new ones.
             self.disk.sync_directory()
-        return LoadOutcome(first, recovery_point, end, len(self.segments))
+        return LoadOutcome(first, recovery_point, end)
 
     def _end_offsets(self) -> tuple[int, int]:
         """(recovery point, log end offset); creates a segment if there is none."""
@@ -450,7 +449,7 @@ class LogLoader:
         self.write_epochs()
         self._delete_segments(bases)
         # Kafka searches the snapshots to rename when no segment is left, and so finds none.
-        self.producers.truncate_fully(start)
+        self.producers.truncate_fully_and_start_at(start)
 
     def _new_segment(self, base: int, *, preallocate: bool) -> None:
         config = self.inputs.config

@@ -21,13 +21,12 @@ from seglog.java.numbers import wrap_int64
 from seglog.recovery.loader_failures import (
     CorruptRecord, FileVanished, IoFailure, LoaderFailure,
 )
-from seglog.recovery.wrappers import base_offsets, first_offset
+from seglog.recovery.wrappers import first_offset
 
-__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "opened_log",
-           "read_failure", "whole_headers"]
+__all__ = ["find_offset", "next_offset_from", "opened_log", "read_failure", "whole_headers"]
 
 # The bytes that Kafka needs to find a batch: offset, length, epoch or CRC, magic.
-LOG_OVERHEAD = 17
+_LOG_OVERHEAD = 17
 _BATCHES_PER_CHUNK = 65536
 _MAGIC_V2 = 2
 # The end of a view of a whole log in Kafka's messages.
@@ -51,13 +50,6 @@ def opened_log(path: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def framing_failure(path: str, position: int, length: int) -> LoaderFailure:
-    """What Kafka's file iteration throws at a length that no batch has."""
-    return CorruptRecord(
-        f"Found record size {length} smaller than minimum record overhead (14) in file {path}.",
-        file=os.path.basename(path), position=position, expected=14, found=length)
 
 
 def read_failure(path: str, position: int) -> LoaderFailure:
@@ -89,10 +81,13 @@ def _header_batches(fd: int, path: str, start: int, end: int, most: int = _BATCH
             continue
         if scan.status == Status.IO:
             raise read_failure(path, position)
-        if end - position > LOG_OVERHEAD and scan.status in (Status.BATCH_LENGTH,
-                                                             Status.ZERO_TAIL):
-            raise framing_failure(path, position,
-                                  scan.found if scan.status == Status.BATCH_LENGTH else 0)
+        if end - position > _LOG_OVERHEAD and scan.status in (Status.BATCH_LENGTH,
+                                                              Status.ZERO_TAIL):
+            length = scan.found if scan.status == Status.BATCH_LENGTH else 0
+            raise CorruptRecord(
+                f"Found record size {length} smaller than minimum record overhead (14) in file "
+                f"{path}.", file=os.path.basename(path), position=position, expected=14,
+                found=length)
         return
 
 
@@ -140,8 +135,8 @@ def _reaching(fd: int, path: str, batches: npt.NDArray[np.void], offset: int
               ) -> tuple[int, int] | None:
     """(row, base offset) of the first batch that begins at `offset` or above it."""
     if np.any(batches["magic"] < _MAGIC_V2):
-        return next(((row, base) for row, base in enumerate(base_offsets(fd, path, batches))
-                     if base >= offset), None)
+        return next(((row, base) for row, batch in enumerate(batches)
+                     if (base := first_offset(fd, batch, path)) >= offset), None)
     rows = np.flatnonzero(batches["base_offset"] >= offset)
     return (int(rows[0]), int(batches["base_offset"][rows[0]])) if len(rows) else None
 

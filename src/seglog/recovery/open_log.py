@@ -8,18 +8,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from seglog._native.scan import PartitionListing
+from seglog._native.scan import PartitionListing, list_partition
 from seglog.errors import MalformedCheckpointError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.loader_failures import checkpoint_failure, public_errors
 from seglog.recovery.load_assembly import assemble
-from seglog.recovery.findings import Finding
+from seglog.recovery.findings import Report
 from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
 from seglog.recovery.loaded import LoadedLog, LoadedState, first_unstable_offset
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.log_loader import LogLoader
-from seglog.recovery.partition_plan import PartitionPlan, check_listing, list_directory
+from seglog.recovery.partition_plan import PartitionPlan, check_listing
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
@@ -36,7 +36,6 @@ __all__ = ["load_log", "load_state"]
 _TEXT_FILES = (LEADER_EPOCH_CHECKPOINT, temporary_name(LEADER_EPOCH_CHECKPOINT),
                PARTITION_METADATA)
 
-Report = Callable[[Finding], None]
 
 
 def load_log(path: str, inputs: LoadInputs, **how: Any) -> LoadedLog:
@@ -73,7 +72,7 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
     try:
         disk.look(_TEXT_FILES)
         epochs = _read_epochs(path, disk)
-        plan = check(list_directory(path))
+        plan = check(list_partition(path))
         raise_unreadable(plan)
         loader, steps = assemble(plan, disk, inputs, epochs, report, remaining, scans)
         outcome = loader.run(steps)
@@ -109,7 +108,7 @@ def _repair(inputs: LoadInputs, segments: LoadedSegments, snapshots: Snapshots,
     loader = LogLoader(segments.disk, inputs, segments, snapshots, epochs, report)
     try:
         for base in base_offsets:
-            with snapshots.hidden_above(base):
+            with snapshots.names.without_above(base):
                 loader.take_step(Step(file_name(base, FileKind.LOG), base))
         snapshots.remove_stray(segments.base_offsets)
     finally:

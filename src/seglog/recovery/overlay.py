@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from seglog.errors import KafkaStorageError
 from seglog.model import EpochEntry
-from seglog.recovery.segment_recovery import Extent
+from seglog.recovery.scans import Extent
 
 __all__ = ["OverlayDisk"]
 

@@ -9,16 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
-from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.loader_failures import FileVanished, LoaderFailure, checkpoint_failure
 from seglog.recovery.findings import Finding, finding
-from seglog.recovery.inputs import OFFSET_MAX
-from seglog.recovery.log_loader import LoadInputs, LoadOutcome
+from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome
 from seglog.recovery.load_assembly import assemble
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
 from seglog.recovery.load_report import FindingList, PartitionReport
+from seglog.recovery.root import PartitionDirectory
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_verification import SegmentCheck, staying
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
@@ -35,9 +34,7 @@ __all__ = ["PartitionState", "Verified", "judge_partition"]
 class PartitionState:
     """What the data directory knows of a partition besides its own directory."""
 
-    directory: str
-    topic_partition: TopicPartition
-    kind: DirectoryKind
+    partition: PartitionDirectory
     inputs: LoadInputs
 
     def first_scanned_base(self, base_offsets: npt.NDArray[np.int64]) -> int:
@@ -126,7 +123,7 @@ class _Judge:
     def _report(self, outcome: LoadOutcome | None) -> PartitionReport:
         failure = self.failure
         return PartitionReport(
-            directory=self.plan.directory, topic_partition=self.state.topic_partition,
+            directory=self.plan.directory, topic_partition=self.state.inputs.topic_partition,
             segments=len(self.plan.segments), size=self.plan.segments.size,
             log_start_offset=outcome.log_start_offset if outcome else None,
             log_end_offset=outcome.log_end_offset if outcome else None,
@@ -198,7 +195,7 @@ class _Judge:
     def _read_topic_id(self) -> None:
         path = os.path.join(self.plan.path, PARTITION_METADATA)
         if not os.path.lexists(path):
-            if self.state.kind is DirectoryKind.LIVE:
+            if self.state.partition.kind is DirectoryKind.LIVE:
                 self.report(finding("topic-id-missing", directory=self.plan.directory,
                                     file=PARTITION_METADATA))
             return

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.scan import (
-    NO_END_OFFSET, PROBLEM_DTYPE, CheckLevel, PartitionListing, SegmentChecks, check_segments,
+    NO_END_OFFSET, CheckLevel, PartitionListing, SegmentChecks, check_segments,
     list_partition,
 )
 from seglog.storage.segment_table import SegmentTable, total_bytes
@@ -22,7 +22,7 @@ from seglog.storage.segment_table import SegmentTable, total_bytes
 _T = TypeVar("_T", bound=np.generic)
 
 __all__ = ["CHUNK_SEGMENTS", "CheckedSegments", "LoadLevel", "PartitionPlan", "check_chunk",
-           "check_listing", "check_partition", "chunks_of", "join_chunks", "list_directory"]
+           "check_listing", "check_partition", "chunks_of", "join_chunks"]
 
 # Segments per native call: enough that a thread does not wait for the next call (a chunk takes 5 to
 # 20 ms warm), few enough that threads share one partition evenly.
@@ -39,7 +39,8 @@ class LoadLevel(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegments(SegmentTable):
-    """The segments of a partition and what the checks found, as columns.
+    """The segments of a partition and what the checks of phase one found, as columns. They do not
+    change; a load begins LoadedSegments with a copy.
 
     Sizes are bytes, -1 if a file does not exist or was not checked. `flags` are
     seglog._native.scan.SegmentFlag; `status` is the native status of the first problem, or 0.
@@ -80,16 +81,11 @@ class PartitionPlan:
         return os.path.basename(self.path)
 
 
-def list_directory(path: str) -> PartitionListing:
-    """Lists the files of a partition directory. Raises KafkaStorageError if it cannot be read."""
-    return list_partition(path)
-
-
 def chunks_of(listing: PartitionListing) -> list[tuple[int, int]]:
-    """The rows of each native call, as (start, stop); empty for a partition without segments."""
+    """The rows of each native call, as (start, stop); at least one call, even for no segments."""
     count = len(listing.base_offsets)
     return [(start, min(start + CHUNK_SEGMENTS, count))
-            for start in range(0, count, CHUNK_SEGMENTS)]
+            for start in range(0, max(count, 1), CHUNK_SEGMENTS)]
 
 
 def check_chunk(listing: PartitionListing, start: int, stop: int,
@@ -105,24 +101,24 @@ def check_chunk(listing: PartitionListing, start: int, stop: int,
 def check_partition(path: str, level: LoadLevel) -> PartitionPlan:
     """Runs phase one for one partition directory in this thread. Raises KafkaStorageError if it
     cannot be read."""
-    return check_listing(list_directory(path), level)
+    return check_listing(list_partition(path), level)
 
 
 def check_listing(listing: PartitionListing, level: LoadLevel = LoadLevel.KAFKA) -> PartitionPlan:
     """Runs phase one for a listing in this thread."""
     return join_chunks(listing, [check_chunk(listing, start, stop, level)
-                                 for start, stop in chunks_of(listing) or [(0, 0)]])
+                                 for start, stop in chunks_of(listing)])
 
 
-def _joined(parts: list[npt.NDArray[_T]], dtype: npt.DTypeLike) -> npt.NDArray[_T]:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
+def _joined(parts: list[npt.NDArray[_T]]) -> npt.NDArray[_T]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def join_chunks(listing: PartitionListing, chunks: list[SegmentChecks]) -> PartitionPlan:
     """The plan of a partition from the checks of its chunks, in order."""
 
     def column(name: str) -> npt.NDArray[np.int64]:
-        return _joined([getattr(chunk, name) for chunk in chunks], np.int64)
+        return _joined([getattr(chunk, name) for chunk in chunks])
 
     problems: list[npt.NDArray[np.void]] = []
     start = 0
@@ -136,5 +132,5 @@ def join_chunks(listing: PartitionListing, chunks: list[SegmentChecks]) -> Parti
     table = CheckedSegments(
         listing.base_offsets, listing.flags, column("log_size"), column("index_size"),
         column("time_index_size"), column("txn_index_size"), column("mtime_ms"),
-        _joined([chunk.status for chunk in chunks], np.int32))
-    return PartitionPlan(listing.path, listing, table, _joined(problems, PROBLEM_DTYPE))
+        _joined([chunk.status for chunk in chunks]))
+    return PartitionPlan(listing.path, listing, table, _joined(problems))

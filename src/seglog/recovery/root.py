@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from seglog.errors import (
     CorruptDataError, InvalidTopicPartitionError, KafkaStorageError, MalformedCheckpointError,
 )
 from seglog.model import TopicPartition
-from seglog.recovery.findings import Finding, finding
+from seglog.recovery.findings import Report, finding
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.lock_holder import LockHolder, find_holder
 from seglog.storage.meta import MetaProperties, read_meta_properties
@@ -24,7 +23,6 @@ from seglog.storage.place import require_data_directory
 
 __all__ = ["PartitionDirectory", "RootDirectory", "read_root"]
 
-Report = Callable[[Finding], None]
 
 # An IOException also takes the directory offline; an unchecked exception only resets the offsets.
 _UNCHECKED_CODES = ("checkpoint_number", "checkpoint_capacity")

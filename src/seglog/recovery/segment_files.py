@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from functools import partial
 from typing import Final
 
 from seglog.config import LogConfig
@@ -12,7 +13,8 @@ from seglog.model import TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
-from seglog.recovery.segment_recovery import Extent, SegmentRecovery
+from seglog.recovery.scans import Extent
+from seglog.recovery.segment_recovery import SegmentRecovery
 from seglog.recovery.next_offset import find_offset, next_offset_from, opened_log, whole_headers
 from seglog.storage.paths import FileKind, FileState, file_names
 
@@ -25,11 +27,13 @@ SEGMENT_FILES: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileK
 
 
 class SegmentFiles:
-    """The files of the segment at `base_offset`; indexes are opened at first use.
+    """The files of the segment at `base_offset`, for code that changes them. It trusts its indexes,
+    and fails with Kafka's exceptions; `storage.segment.LogSegment`, which only reads, proves them.
 
+    Indexes are opened at first use.
     `size` is the bytes of the log that count; a preallocated file is longer. `max_seen` is the
     largest timestamp so far, None until it is requested. `created_ms` is when a writable log opened
-    it.
+    or emptied it.
     """
 
     def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
@@ -48,10 +52,6 @@ class SegmentFiles:
         """Takes over the counters of a writer."""
         self.size, self.max_seen = size, max_timestamp
         self.offset_index.entries, self.time_index.entries = offset_entries, time_entries
-
-    def note_opened(self, now_ms: int) -> None:
-        """A log opens the segment, or empties it, at this time."""
-        self.created_ms = now_ms
 
     @property
     def log_path(self) -> str:
@@ -135,34 +135,29 @@ class SegmentFiles:
         Each file is replaced in one step. `index_last`: the offset index was missing. It is written
         last, so that the next load recovers the segment again if this one is killed.
         """
-        if recovery.cut_bytes > 0:
-            self.size = recovery.valid_end - recovery.extent.start
-            self.disk.resize(self.log_name, self.size)
-        if index_last:
-            self.txn_index.replace(recovery.aborted, sync=sync)
-        else:
-            self.offset_index.replace(recovery.offset_index, sync=sync)
-        self.time_index.replace(recovery.time_index, sync=sync)
-        if index_last:
-            self.offset_index.replace(recovery.offset_index, sync=sync)
-        else:
-            self.txn_index.replace(recovery.aborted, sync=sync)
+        self._cut(recovery)
+        replacements = [partial(self.offset_index.replace, recovery.offset_index),
+                        partial(self.time_index.replace, recovery.time_index),
+                        partial(self.txn_index.replace, recovery.aborted)]
+        for replace in reversed(replacements) if index_last else replacements:
+            replace(sync=sync)
         self._saw(recovery)
 
     def take_failed(self, recovery: SegmentRecovery) -> None:
         """Leaves the files as Kafka does when it fails in the middle of a recovery."""
-        if recovery.is_scanned and recovery.cut_bytes > 0:
-            self.size = recovery.valid_end - recovery.extent.start
-            self.disk.resize(self.log_name, self.size)
         if recovery.is_scanned:
+            self._cut(recovery)
             self.offset_index.replace(recovery.offset_index, sync=False)
         else:
-            self.offset_index.reset()
-            self.offset_index.fill(recovery.offset_index)
-        self.time_index.reset()
-        self.time_index.fill(recovery.time_index)
+            self.offset_index.refill(recovery.offset_index)
+        self.time_index.refill(recovery.time_index)
         self.txn_index.replace(recovery.aborted, sync=False)
         self._saw(recovery)
+
+    def _cut(self, recovery: SegmentRecovery) -> None:
+        if recovery.cut_bytes > 0:
+            self.size = recovery.valid_end - recovery.extent.start
+            self.disk.resize(self.log_name, self.size)
 
     def _saw(self, recovery: SegmentRecovery) -> None:
         self.max_seen = None if recovery.max_timestamp < 0 else TimestampOffset(

@@ -38,11 +38,6 @@ class SegmentLoading:
         #: The executor; None with one thread.
         self.pool = WorkerPool(threads, f"segment-loading-{log_dir}") if threads > 1 else None
 
-    @property
-    def checks_entries(self) -> bool:
-        """Whether every entry of every index is checked, not only what Kafka checks."""
-        return self._level is not LoadLevel.KAFKA
-
     def resize(self, threads: int) -> None:
         """Changes the number of threads. A load that began without an executor stays without
         one."""
@@ -76,9 +71,8 @@ class SegmentLoading:
         for checks, thread in self.run(partial(check_chunk, listing, start, stop, self._level)
                                        for start, stop in chunks_of(listing)):
             chunks.append(checks)
-            progress(len(checks.status), thread)
-        if not chunks:
-            chunks.append(check_chunk(listing, 0, 0, self._level))
+            if len(checks.status):
+                progress(len(checks.status), thread)
         return join_chunks(listing, chunks)
 
     def scans(self) -> SegmentScans:

@@ -26,11 +26,11 @@ from seglog.recovery.loader_failures import (
 )
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.next_offset import opened_log
-from seglog.recovery.txn_index_file import fold_batches
+from seglog.recovery.producer_folding import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producer_state import ProducerState
 
-__all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "index_failure", "recover_extent"]
+__all__ = ["RecoveryFailure", "SegmentRecovery", "index_failure", "recover_extent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,6 @@ class SegmentRecovery:
     status: Status
     expected: int
     found: int
-    overflow: bool = False
-    backwards: bool = False
     message: str = ""
     offset_index: bytes = b""
     time_index: bytes = b""
@@ -76,6 +74,16 @@ class SegmentRecovery:
     last_offset: int | None = None
     invalid_record: InvalidRecord | None = None
     is_scanned: bool = False
+
+    @property
+    def overflow(self) -> bool:
+        """Whether a batch is too far from the base."""
+        return self.status == Status.BATCH_OFFSET_RANGE
+
+    @property
+    def backwards(self) -> bool:
+        """Whether an index entry was due at an offset that is not above the last."""
+        return self.status == Status.INDEX_OFFSET_ORDER
 
     @property
     def cut_bytes(self) -> int:
@@ -213,22 +221,19 @@ class _Recovery:
         failure = index_failure(rebuild, self.base_offset, self.extent.path, finishing=finishing)
         if isinstance(failure, (OffsetOverflow, InvalidOffset)):
             return self._result(status, rebuild.expected, rebuild.found, message=failure.message,
-                                overflow=status == Status.BATCH_OFFSET_RANGE,
-                                backwards=status == Status.INDEX_OFFSET_ORDER,
                                 is_scanned=finishing)
         raise RecoveryFailure(failure, self._result(status, rebuild.expected, rebuild.found,
                                                     is_scanned=finishing))
 
-    def _result(self, status: Status, expected: int, found: int, *, overflow: bool = False,
-                backwards: bool = False, message: str = "",
+    def _result(self, status: Status, expected: int, found: int, *, message: str = "",
                 invalid_record: InvalidRecord | None = None,
                 is_scanned: bool = False) -> SegmentRecovery:
-        rebuild = self.rebuild
+        rebuild, is_emptied = self.rebuild, status == Status.INDEX_OFFSET_ORDER
         return SegmentRecovery(
             self.base_offset, self.extent, self.extent.start + rebuild.size,
-            self.base_offset if backwards else rebuild.next_offset, rebuild.batch_count,
-            rebuild.record_count, status, expected, found, overflow, backwards, message,
-            rebuild.offset_index, rebuild.time_index, tuple(self.aborted), tuple(self.epochs),
+            self.base_offset if is_emptied else rebuild.next_offset, rebuild.batch_count,
+            rebuild.record_count, status, expected, found, message, rebuild.offset_index,
+            rebuild.time_index, tuple(self.aborted), tuple(self.epochs),
             rebuild.max_timestamp, rebuild.offset_of_max_timestamp, rebuild.last_offset,
             invalid_record, is_scanned)
 

@@ -13,7 +13,7 @@ from seglog._native.batch import find_batch, scan_file
 from seglog._native.index import OffsetIndexView, TimeIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
-from seglog.recovery.claims import claims_behind
+from seglog.recovery.claims import claims_after
 from seglog.recovery.loader_failures import FileVanished, LoaderFailure
 from seglog.recovery.findings import DAMAGE_CODES, FINDINGS, Finding, finding, status_code
 from seglog.recovery.scans import Extent
@@ -128,7 +128,7 @@ def _damage(check: SegmentCheck, code: str, extent: Extent, position: int,
     """The finding for unreadable bytes from `position` to the end of the extent."""
     next_offset = check.base_offset if check.next_offset is None else check.next_offset
     try:
-        claims = claims_behind(extent, position, next_offset, check.base_offset)
+        claims = claims_after(extent, position, next_offset, check.base_offset)
     except (FileVanished, LoaderFailure):
         return finding(code, position=position, bytes=extent.end - position, **where)
     return finding(

@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from seglog.errors import CorruptSnapshotError, KafkaStorageError
 from seglog.model import ProducerStateEntry
 from seglog.recovery.disk import Disk
-from seglog.recovery.findings import Finding, finding
+from seglog.recovery.findings import Report, finding
 from seglog.storage.paths import FileState, snapshot_name
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot
 
@@ -25,7 +25,6 @@ __all__ = ["SnapshotNames", "Snapshots"]
 
 _SYNCED: Final = 3
 
-Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.ProducerStateManager")
 
 
@@ -71,7 +70,8 @@ class SnapshotNames:
 
     @contextlib.contextmanager
     def without_above(self, offset: int) -> Iterator[None]:
-        """Inside, those above `offset` are hidden; ones added meanwhile stay."""
+        """Inside, those above `offset` are hidden, so they are neither read nor deleted; ones added
+        meanwhile stay."""
         cut = bisect.bisect_right(self.offsets, offset)
         hidden = self.offsets[cut:]
         del self.offsets[cut:]
@@ -163,12 +163,6 @@ class Snapshots:
                        + self.offsets[:bisect.bisect_right(self.offsets, start)]):
             if offset in self.names:
                 self._delete(offset)
-
-    @contextlib.contextmanager
-    def hidden_above(self, offset: int) -> Iterator[None]:
-        """Inside, those above `offset` are hidden: neither read nor deleted."""
-        with self.names.without_above(offset):
-            yield
 
     def delete_known(self) -> None:
         """Deletes all that existed when the log was opened."""

@@ -154,7 +154,7 @@ class _Splitting:
                                     state=FileState.CLEANED)
             self.is_full = status == Status.BATCH_OFFSET_RANGE
             if not self.is_full and row == readable < len(batches):
-                self._meet_strange(fd, piece, batches[row])
+                self._handle_strange(fd, piece, batches[row])
             if self.is_full and piece.end == piece.start:
                 raise LoaderFailure(
                     "IllegalStateException", "Failed to append records from position "
@@ -168,7 +168,7 @@ class _Splitting:
             base_offset, start, interval_bytes=self.config.index_interval_bytes,
             index_bytes=self.config.segment_index_bytes)))
 
-    def _meet_strange(self, fd: int, piece: _Piece, batch: np.void) -> None:
+    def _handle_strange(self, fd: int, piece: _Piece, batch: np.void) -> None:
         """Handles a batch that Kafka finds in the file, but cannot read in what it copied. It may
         only be the first that does not fit the piece."""
         self.is_full = not _fits(piece, batch)

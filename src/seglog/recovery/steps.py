@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -15,14 +14,13 @@ from seglog._native.scan import HAS_TIME_INDEX, FileClass
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError
 from seglog.recovery.loading_passes import ListedFiles
-from seglog.recovery.findings import Finding, Severity, finding, status_code
-from seglog.recovery.log_loader import Step
+from seglog.recovery.findings import Finding, Report, Severity, finding, status_code
+from seglog.recovery.inputs import Step
 from seglog.recovery.partition_plan import CheckedSegments, PartitionPlan
 from seglog.storage.paths import FileKind, file_name
 
 __all__ = ["SegmentSteps", "raise_unreadable", "stops_at"]
 
-Report = Callable[[Finding], None]
 
 _KINDS = {
     FileClass.LOG: FileKind.LOG, FileClass.INDEX: FileKind.INDEX,

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from seglog._native.file import read_at
 from seglog.errors import CorruptRecordError, InvalidRecordError, OutOfBoundsError, SeglogError
@@ -21,7 +20,7 @@ from seglog.recovery.loader_failures import CorruptRecord, InvalidRecord, Loader
 from seglog.storage.codec_streams import StreamError
 from seglog.storage.legacy_records import LegacyRecord, inner_records
 
-__all__ = ["base_offsets", "first_offset"]
+__all__ = ["first_offset"]
 
 _PREFIX_BYTES: Final = 12  # offset, size of the rest
 _MAGIC_V2: Final = 2
@@ -62,8 +61,3 @@ def _as_failure(**where: str | int) -> Iterator[None]:
         raise LoaderFailure(error.kafka_name, "null", **where) from None
     except SeglogError as error:
         raise LoaderFailure(error.kafka_name, str(error), **where) from None
-
-
-def base_offsets(fd: int, path: str, batches: npt.NDArray[np.void]) -> Iterator[int]:
-    """Yields `first_offset` of each batch, computed on demand."""
-    return (first_offset(fd, batch, path) for batch in batches)

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing
+from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, list_partition
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
 from seglog.recovery.loader import LoadOptions, partition_state, read_directory, unreadable
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
-from seglog.recovery.partition_plan import LoadLevel, check_listing, list_directory
+from seglog.recovery.partition_plan import LoadLevel, check_listing
 from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_verification import SegmentCheck, verify_segment
@@ -123,15 +123,15 @@ class DirectoryScrub:
         states = [partition_state(root, one, self.options) for one in root.partitions
                   if self.wanted is None or self.wanted(one.topic_partition)]
         for state in states:
-            path = os.path.join(self.path, state.directory)
+            path = os.path.join(self.path, state.partition.name)
             try:
-                listing = list_directory(path)
+                listing = list_partition(path)
             except KafkaStorageError as error:
                 kept.add(unreadable(error))
                 continue
-            self._partitions[state.directory] = _Partition(
+            self._partitions[state.partition.name] = _Partition(
                 listing, state, [_size(path, int(base)) for base in listing.base_offsets])
-        names = {state.directory for state in states}
+        names = {state.partition.name for state in states}
         self._clean = root.clean_shutdown
         self._holder = None if root.holder is None else str(root.holder)
         self.findings = () if only is not None else tuple(
@@ -146,7 +146,7 @@ class DirectoryScrub:
     @property
     def topic_partitions(self) -> set[TopicPartition]:
         """The verified topic partitions."""
-        return {one.state.topic_partition for one in self._partitions.values()}
+        return {one.state.inputs.topic_partition for one in self._partitions.values()}
 
     def segment_counts(self) -> dict[str, tuple[int, int]]:
         """By partition directory: the number of segments, and of those that a start would recover.

@@ -13,7 +13,7 @@ from seglog.storage.segment import LogSegment
 __all__ = ["LogTail", "read_tail"]
 
 #: A broker that writes into a preallocated file briefly shows half a batch before zeros.
-_LOOKS, _SECONDS_BETWEEN_LOOKS = 4, 0.002
+_READS_MOST, _SECONDS_BETWEEN_READS = 4, 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ def read_tail(segment: LogSegment) -> LogTail:
     if (tail.status.is_error or tail.status == Status.TORN_TAIL) and \
             segment.is_inside_a_batch(start):
         tail = _walk(segment, 0, segment.base_offset)
-    for _ in range(_LOOKS):
+    for _ in range(_READS_MOST):
         if not tail.status.is_error:
             break
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        time.sleep(_SECONDS_BETWEEN_READS)
         tail = _walk(segment, tail.end, tail.log_end_offset)
     if tail.status.is_error:
         return LogTail(tail.log_end_offset, segment.size, tail.status)

@@ -87,8 +87,10 @@ def offset_disorder(batches: npt.NDArray[np.void], next_offset: int) -> int | No
 
 
 class LogSegment:
-    """A read view of one segment. Cheap to create: files are opened when they are needed.
+    """A read view of one segment, which proves what an index says before it uses it;
+    `recovery.segment_files.SegmentFiles` trusts it, as Kafka does.
 
+    Cheap to create, because files are opened when they are needed.
     `end` limits the bytes that are read (to the batches that existed when the log was opened);
     without it the size at first use counts. For any thread.
     """
@@ -188,14 +190,14 @@ class LogSegment:
         """The batch boundary that the last index entry names; 0 if it is not one."""
         return self._indexed(lambda index: index.last_entry, 0)
 
-    def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int]],
+    def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int] | None],
                  bytes_min: int) -> int:
-        found = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
-            entry := entry_of(index), _entry_before(index, entry)))
-        if found is None:
+        """The position of an index entry, if it is above `bytes_min` and a boundary; else 0."""
+        entry, before = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
+            entry := entry_of(index), entry and _entry_before(index, entry))) or (None, None)
+        if entry is None or before is None or entry[1] <= bytes_min:
             return 0
-        entry, before = found
-        return entry[1] if entry[1] > bytes_min and self.is_boundary(entry, before) else 0
+        return entry[1] if self.is_boundary(entry, before) else 0
 
     def is_inside_a_batch(self, position: int) -> bool:
         """Whether the walk from the start of the segment finds a sound batch around `position`.
@@ -210,12 +212,7 @@ class LogSegment:
 
     def boundary_after(self, position: int) -> int | None:
         """The first batch boundary at or after `position` that a valid index entry names."""
-        found = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
-            entry := index.upper_bound(position), entry and _entry_before(index, entry)))
-        if found is None or found[0] is None or found[1] is None:
-            return None
-        entry, before = found
-        return entry[1] if entry[1] >= position and self.is_boundary(entry, before) else None
+        return self._indexed(lambda index: index.upper_bound(position), position - 1) or None
 
     def is_boundary(self, entry: tuple[int, int], before: tuple[int, int]) -> bool:
         """Whether a batch begins at an index entry's position and ends with its offset.
@@ -258,14 +255,20 @@ class LogSegment:
         Kafka's LogSegment.translateOffset, from byte `start` or a later index entry. Raises
         CorruptRecordError if the batches cannot be walked that far.
         """
-        begin = max(start, self.locate(offset))
-        for chunk in self.walk(begin):
+        batch, walk = self._reaching(offset, max(start, self.locate(offset)))
+        if batch is not None:
+            return _batch_position(batch)
+        if Status(walk.status).is_error:
+            walk.raise_for_status(self.files.log)
+        return None
+
+    def _reaching(self, offset: int, start: int) -> tuple[np.void | None, BatchScan]:
+        """The first batch that ends at or above `offset`, and the last chunk of the walk to it."""
+        for chunk in self.walk(start):
             rows = np.flatnonzero(chunk.batches["last_offset"] >= offset)
             if len(rows):
-                return _batch_position(chunk.batches[rows[0]])
-            if Status(chunk.status).is_error:
-                chunk.raise_for_status(self.files.log)
-        return None
+                return chunk.batches[rows[0]], chunk
+        return None, chunk
 
     def read_next_offset(self) -> int:
         """The offset after the last batch; the base offset of an empty segment.
@@ -324,14 +327,10 @@ class LogSegment:
         if entry is None or entry == nothing:
             return 0, nothing
         timestamp, offset = entry
-        start = self.locate(offset)
-        for chunk in self.walk(start):
-            rows = np.flatnonzero(chunk.batches["last_offset"] >= offset)
-            if len(rows):
-                batch = chunk.batches[rows[0]]
-                if batch["last_offset"] == offset and batch["max_timestamp"] == timestamp:
-                    return int(batch["position"]), entry
-                break
+        batch, _ = self._reaching(offset, self.locate(offset))
+        if (batch is not None and batch["last_offset"] == offset
+                and batch["max_timestamp"] == timestamp):
+            return int(batch["position"]), entry
         return 0, nothing
 
 

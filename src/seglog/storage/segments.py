@@ -23,7 +23,8 @@ __all__ = ["Segments"]
 
 
 class Segments(SegmentTable):
-    """The segments of one log at one moment, a sequence by base offset. Immutable, for any thread.
+    """The segments of one log at one moment, a sequence by base offset, for readers of files that
+    another process may change. Immutable, for any thread.
 
     `LogSegment` objects are created on request, and nothing is opened for them. `overrides` names
     the files that are not at their canonical name, by base offset and kind: those of a completed
@@ -97,11 +98,6 @@ class Segments(SegmentTable):
     def values(self, start_offset: int, end_offset: int | None = None) -> Iterator[LogSegment]:
         """The segments of `rows`, ascending."""
         return (self._at(row) for row in self.rows(start_offset, end_offset))
-
-    @property
-    def first(self) -> LogSegment | None:
-        """The segment with the lowest base offset."""
-        return self._at(0) if len(self) else None
 
     @property
     def last(self) -> LogSegment | None:

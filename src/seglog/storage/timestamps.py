@@ -100,7 +100,7 @@ def find_past_damage_by_timestamp(segments: Iterator[LogSegment], timestamp_ms: 
                 if found is not None:
                     return found
         except (CorruptDataError, KafkaStorageError):
-            continue  # it cannot be opened, or no longer: a gap
+            continue  # the segment cannot be opened (any more): a gap
     return None
 
 

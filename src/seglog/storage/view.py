@@ -150,11 +150,11 @@ class LogView(SurvivesFork):
                            target_bytes, self.tail, aborted, on_gap)
 
     def hidden_damage(self, end_offset: int | None) -> Damage | None:
-        """The damage that a read_committed reader meets before a requested end, unless that end is
-        decided.
+        """The damage that a read_committed reader encounters before a requested end; None if every
+        transaction before that end is decided.
 
         Damage may hide the marker of a transaction, so nothing after it is stable. A reader that
-        stopped there without an error would take that for the end.
+        stopped there without an error would report the end of the log.
         """
         state = self.transactions
         if state.damage is None or (end_offset is not None
