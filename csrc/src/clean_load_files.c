@@ -152,7 +152,7 @@ static int64_t largest_timestamp(int dir, int64_t base) {
     if (fstatat(dir, slg_segment_name(name, base, ".log"), &st, AT_SYMLINK_NOFOLLOW) != 0) {
         return INT64_MIN;
     }
-    return (int64_t)MTIME(st).tv_sec * 1000 + (int64_t)MTIME(st).tv_nsec / 1000000;
+    return slg_modified_ms(&st);
 }
 
 void slg_clean_timestamps(const char *root, const char *names, const int64_t *base_offsets,

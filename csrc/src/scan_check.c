@@ -41,7 +41,7 @@ static slg_status stat_log(const segment *s, int64_t *size, int64_t *mtime_ms, s
         return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, (int64_t)(st.st_mode & S_IFMT));
     }
     *size = (int64_t)st.st_size;
-    *mtime_ms = (int64_t)MTIME(st).tv_sec * 1000 + (int64_t)MTIME(st).tv_nsec / 1000000;
+    *mtime_ms = slg_modified_ms(&st);
     if (st.st_size > INT32_MAX) {
         return slg_fail(error, SLG_FILE_TOO_LARGE, 0, INT32_MAX, (int64_t)st.st_size);
     }

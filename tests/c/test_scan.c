@@ -304,6 +304,23 @@ static void check_long_index(void) {
     CHECK(chdir("..") == 0);
 }
 
+/* A time so late that its milliseconds wrap, as in Java, where the file system keeps it. */
+static void check_late_change(void) {
+    const struct timespec late[2] = {{1000, 0}, {INT64_C(1) << 60, 7000000}};
+    const uint8_t log[1] = {SLG_HAS_LOG};
+    struct stat st;
+    enter_directory("late");
+    put_number(0, ".log", "", 0);
+    CHECK(utimensat(AT_FDCWD, "00000000000000000000.log", late, 0) == 0);
+    CHECK(stat("00000000000000000000.log", &st) == 0);
+    const slg_segment_columns out = {log_size, index_size, time_size, txn_size, mtime, statuses};
+    CHECK_EQ(slg_check_segments(".", NUMBERS, log, 1, 900, SLG_CHECK_KAFKA, &out, problems,
+                                &problem_count, NULL),
+             SLG_OK);
+    CHECK_EQ(mtime[0], (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000);
+    CHECK(chdir("..") == 0);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 1 || chdir(argv[1]) == 0);
     check_names();
@@ -311,5 +328,6 @@ int main(int argc, char **argv) {
     check_order();
     check_segments();
     check_long_index();
+    check_late_change();
     return 0;
 }
