@@ -4,22 +4,14 @@
 #include <string.h>
 
 #include "clean_internal.h"
-
-/* More keys at first would be more than a span of usual records has. */
-enum { ROOM_FIRST = 1 << 12 };
+#include "room.h"
 
 static bool reserve_keys(slg_batch_keys *keys) {
-    if (keys->count < keys->room) {
-        return true;
-    }
-    const size_t room = keys->room == 0 ? ROOM_FIRST : 2 * keys->room;
-    slg_offset_key *grown = realloc(keys->keys, room * sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    keys->keys = grown;
-    keys->room = room;
-    return true;
+    void *all = keys->keys;
+    const slg_status status =
+        slg_make_room(&all, &keys->room, keys->count, 1, sizeof *keys->keys, NULL);
+    keys->keys = all;
+    return status == SLG_OK;
 }
 
 bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows, size_t most) {

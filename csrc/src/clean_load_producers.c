@@ -5,35 +5,18 @@
 
 #include "clean_load_internal.h"
 #include "java.h"
+#include "room.h"
 #include "seglog/producers.h"
 #include "seglog/wire.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Room for `more` elements of `width` bytes behind `count`. */
-static slg_status make_room(void **data, size_t *capacity, size_t count, size_t more, size_t width,
-                            slg_error *error) {
-    size_t wanted = *capacity == 0 ? 64 : *capacity;
-    while (wanted - count < more && wanted <= SIZE_MAX / 2 / width) {
-        wanted *= 2;
-    }
-    if (wanted == *capacity) {
-        return SLG_OK;
-    }
-    void *moved = wanted - count < more ? NULL : realloc(*data, wanted * width);
-    if (moved == NULL) {
-        return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
-    }
-    *data = moved;
-    *capacity = wanted;
-    return SLG_OK;
-}
-
 static slg_status add_timestamps(slg_clean_table *table, const uint8_t *data, size_t count,
                                  slg_error *error) {
     void *all = table->timestamps;
-    const slg_status status = make_room(&all, &table->timestamp_capacity, table->timestamp_count,
-                                        count, sizeof *table->timestamps, error);
+    const slg_status status = slg_make_room(&all, &table->timestamp_capacity,
+                                            table->timestamp_count, count,
+                                            sizeof *table->timestamps, error);
     table->timestamps = all;
     for (size_t n = 0; n < count && status == SLG_OK; n++) {
         table->timestamps[table->timestamp_count++] = slg_snapshot_entry(data, n).last_timestamp;
@@ -46,7 +29,7 @@ slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_
     slg_clean_table *table = l->table;
     void *all = table->contents;
     const slg_status status =
-        make_room(&all, &table->contents_capacity, table->contents_size, size, 1, error);
+        slg_make_room(&all, &table->contents_capacity, table->contents_size, size, 1, error);
     table->contents = all;
     *at = (int64_t)table->contents_size;
     if (status == SLG_OK && size > 0) {

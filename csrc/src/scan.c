@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "room.h"
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 enum { NUMBER_DIGITS = 20, EPOCH_DIGITS = 10 };
@@ -137,28 +139,6 @@ slg_file_class slg_classify_name(const char *name, int64_t *number) {
 
 /* ---- listing -------------------------------------------------------------------------------- */
 
-/* Makes room for `wanted` elements by doubling; the array is untouched when it fails. */
-static bool reserve(void **array, size_t *capacity, size_t wanted, size_t element) {
-    size_t grown = *capacity == 0 ? 256 : *capacity;
-    void *moved;
-    if (wanted <= *capacity) {
-        return true;
-    }
-    while (grown < wanted) {
-        if (grown > SIZE_MAX / 2 / element) {
-            return false;
-        }
-        grown *= 2;
-    }
-    moved = realloc(*array, grown * element);
-    if (moved == NULL) {
-        return false;
-    }
-    *array = moved;
-    *capacity = grown;
-    return true;
-}
-
 static bool add_numbered(slg_listing *listing, int64_t number, uint32_t has) {
     void *array = listing->numbered;
     if (listing->numbered_count > 0 &&
@@ -166,8 +146,8 @@ static bool add_numbered(slg_listing *listing, int64_t number, uint32_t has) {
         listing->numbered[listing->numbered_count - 1].has |= has;
         return true;
     }
-    if (!reserve(&array, &listing->numbered_capacity, listing->numbered_count + 1,
-                 sizeof *listing->numbered)) {
+    if (slg_make_room(&array, &listing->numbered_capacity, listing->numbered_count, 1,
+                      sizeof *listing->numbered, NULL) != SLG_OK) {
         return false;
     }
     listing->numbered = array;
@@ -179,11 +159,15 @@ static bool add_other(slg_listing *listing, const char *name, slg_file_class cla
     const size_t size = strlen(name) + 1;
     void *names = listing->names;
     void *classes = listing->classes;
-    bool room = reserve(&names, &listing->names_capacity, listing->names_size + size, 1);
+    slg_status status =
+        slg_make_room(&names, &listing->names_capacity, listing->names_size, size, 1, NULL);
     listing->names = names;
-    room = room && reserve(&classes, &listing->other_capacity, listing->other_count + 1, 1);
-    listing->classes = classes;
-    if (!room) {
+    if (status == SLG_OK) {
+        status =
+            slg_make_room(&classes, &listing->other_capacity, listing->other_count, 1, 1, NULL);
+        listing->classes = classes;
+    }
+    if (status != SLG_OK) {
         return false;
     }
     memcpy(listing->names + listing->names_size, name, size);
