@@ -1,10 +1,9 @@
-#define _GNU_SOURCE /* O_DIRECTORY, AT_EACCESS under -std=c11 */
+#define _GNU_SOURCE /* AT_FDCWD, fstatat under -std=c11 */
 
 #include "clean_load_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,16 +320,10 @@ static bool is_on_device(const loader *l) {
 
 static slg_status load_partition(loader *l, const char *name, slg_clean_partition *p,
                                  slg_error *error) {
-    const size_t size = strlen(name) + 1;
     slg_status status;
     slg_error ignored;
     p->plain = 0;
-    if (l->root_size + size > sizeof l->path) {
-        return SLG_OK;
-    }
-    memcpy(l->path + l->root_size, name, size);
-    l->dir = open(l->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (l->dir < 0) {
+    if (slg_open_directory(l->root, name, false, &l->dir, &ignored) != SLG_OK) {
         return SLG_OK;
     }
     if ((l->checks & SLG_CLEAN_AFTER_CRASH) != 0 && !is_on_device(l)) {
@@ -338,7 +331,7 @@ static slg_status load_partition(loader *l, const char *name, slg_clean_partitio
         return SLG_OK;
     }
     l->listing = (slg_listing){.files_max = l->files_max};
-    status = slg_list_partition(l->path, &l->listing, &ignored);
+    status = slg_list_partition(l->dir, ".", &l->listing, &ignored);
     if (status == SLG_OK) {
         p->plain = load_opened(l, p, &status, error);
     } else {
@@ -365,17 +358,20 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
     slg_window_init(&l->window, slg_source_of(-1), 0, WINDOW_SIZE);
     slg_producers_init(&l->producers);
     struct stat st;
-    const bool fits = slg_clean_root(l->path, &l->root_size, root) &&
-                      fstatat(AT_FDCWD, root, &st, 0) == 0;
-    if (fits) {
+    const bool is_open = slg_open_directory(AT_FDCWD, root, true, &l->root, error) == SLG_OK;
+    const bool is_known = is_open && fstat(l->root, &st) == 0;
+    if (is_known) {
         l->device = st.st_dev;
     }
     for (size_t row = 0; row < count && status == SLG_OK; row++) {
         partitions[row].plain = 0;
-        if (fits) {
+        if (is_known) {
             status = load_partition(l, names, &partitions[row], error);
         }
         names += strlen(names) + 1;
+    }
+    if (is_open) {
+        close(l->root);
     }
     slg_window_free(&l->window);
     slg_producers_free(&l->producers);

@@ -2,7 +2,6 @@
 #ifndef SEGLOG_CLEAN_LOAD_INTERNAL_H
 #define SEGLOG_CLEAN_LOAD_INTERNAL_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -23,9 +22,8 @@ enum {
 
 /* What one call works with. The functions below say whether a part of the partition is plain. */
 typedef struct slg_clean_loader {
-    char path[PATH_MAX];
-    size_t root_size; /* of `path`, with its slash */
-    int dir;
+    int root; /* the data directory, and */
+    int dir;  /* the partition's */
     dev_t device; /* of the root */
     unsigned checks; /* SLG_CLEAN_* */
     slg_crc32c_kernel kernel;
@@ -41,9 +39,6 @@ typedef struct slg_clean_loader {
     uint8_t offset_entries[SLG_CLEAN_ENTRIES * SLG_OFFSET_ENTRY_SIZE];
     uint8_t time_entries[SLG_CLEAN_ENTRIES * SLG_TIME_ENTRY_SIZE];
 } slg_clean_loader;
-
-/* Puts `root` with a slash behind it into `path`; false where it does not fit. */
-bool slg_clean_root(char path[PATH_MAX], size_t *root_size, const char *root);
 
 /*
  * Whether `data` are leader epochs as LeaderEpochCheckpointFile writes them, of which a start keeps

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* PATH_MAX under -std=c11 */
+#define _GNU_SOURCE /* st_mtim under -std=c11 */
 
 #include <stdlib.h>
 #include <string.h>

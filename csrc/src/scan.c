@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* d_type constants, O_NOFOLLOW, st_mtim under -std=c11 */
+#define _GNU_SOURCE /* d_type constants under -std=c11 */
 
 #include "seglog/scan.h"
 
@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "room.h"
+#include "seglog/file.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -267,11 +269,18 @@ static void merge_numbered(slg_listing *listing) {
     listing->numbered_count = kept + 1;
 }
 
-slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error *error) {
-    slg_status status = SLG_OK;
-    DIR *dir = opendir(path);
+slg_status slg_list_partition(int dir_fd, const char *path, slg_listing *listing,
+                              slg_error *error) {
+    int fd;
+    slg_status status = slg_open_directory(dir_fd, path, true, &fd, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    DIR *dir = fdopendir(fd);
     if (dir == NULL) {
-        return slg_fail_errno(error, SLG_IO, 0, errno);
+        status = slg_fail_errno(error, SLG_IO, 0, errno);
+        close(fd);
+        return status;
     }
     for (size_t files = 0;; files++) {
         errno = 0;
@@ -282,7 +291,7 @@ slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error 
             }
             break;
         }
-        if (!add_entry(listing, dirfd(dir), entry)) {
+        if (!add_entry(listing, fd, entry)) {
             status = slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
             break;
         }

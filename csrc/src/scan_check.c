@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* O_DIRECTORY, st_mtim under -std=c11 */
+#define _GNU_SOURCE /* AT_FDCWD, st_mtim under -std=c11 */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -205,9 +205,9 @@ slg_status slg_check_segments(const char *path, const int64_t *numbers, const ui
     table t = {.out = out, .problems = problems, .problem_count = 0};
     segment s = {.level = level};
     *problem_count = 0;
-    s.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s.dir < 0) {
-        return slg_fail_errno(error, SLG_IO, 0, errno);
+    const slg_status status = slg_open_directory(AT_FDCWD, path, true, &s.dir, error);
+    if (status != SLG_OK) {
+        return status;
     }
     s.buffer = malloc(BUFFER_SIZE);
     if (s.buffer == NULL) {

@@ -110,8 +110,8 @@ void slg_clean_write_indexes(const char *root, const char *names, slg_clean_part
  * Makes durable what the plain partitions of a load after a crash rely on: the names of their
  * files, the indexes of their last segments and the snapshots at their ends, which the process that
  * died may have left to the page cache; with `logs` the last segments' logs too. Linux syncs the
- * file system of `root` once for more than 64 partitions. SLG_IO, SLG_FILE_MISSING; *failed is the
- * row then.
+ * file system of `root` once for more than 64 partitions. SLG_IO, SLG_FILE_MISSING; *failed is then the
+ * row, or `count` for the root.
  */
 slg_status slg_clean_sync(const char *root, const char *names,
                           const slg_clean_partition *partitions, size_t count, bool logs,

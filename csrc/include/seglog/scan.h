@@ -73,10 +73,10 @@ typedef struct slg_listing {
     size_t files_max; /* 0: any number */
 } slg_listing;
 
-/* Lists the directory at `path` into *listing, which must be zeroed but for `files_max`. The caller
+/* Lists the directory at `path`, relative to `dir_fd`, into *listing, which must be zeroed but for `files_max`. The caller
  * frees it in every case. SLG_IO (a directory that does not open or does not read), SLG_NO_MEMORY,
  * or SLG_LIMIT as soon as there are more than `files_max` entries. */
-slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error *error);
+slg_status slg_list_partition(int dir_fd, const char *path, slg_listing *listing, slg_error *error);
 void slg_listing_free(slg_listing *listing);
 
 typedef enum slg_check_level {

@@ -165,6 +165,8 @@ cdef extern from "seglog/utf8.h" nogil:
 cdef extern from "seglog/file.h" nogil:
     slg_status slg_open_read(int dir_fd, const char *path, bint follow_links, int *fd, int64_t
         *size, slg_error *error) noexcept
+    slg_status slg_open_directory(int dir_fd, const char *path, bint follow_links, int *fd,
+        slg_error *error) noexcept
     slg_status slg_file_size(int fd, int64_t *size, slg_error *error) noexcept
     slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got, slg_error
         *error) noexcept

@@ -137,7 +137,7 @@ def sync_clean(root, names, rows, *, bint logs=False):
         status = slg_clean_sync(c_root, c_names, <const slg_clean_partition *>&held[0], count,
                                 logs, &failed, &error)
     if status != SLG_OK:
-        check(status, &error, os.path.join(root, names[failed]) if count <= 64 else root)
+        check(status, &error, os.path.join(root, names[failed]) if failed < count else root)
 
 
 def largest_timestamps(root, names, base_offsets):

@@ -7,6 +7,7 @@ import numpy as np
 
 from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy
+from posix.fcntl cimport AT_FDCWD
 
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
@@ -155,7 +156,7 @@ def list_partition(path):
     cdef char[::1] into
     listing = slg_listing(NULL, 0, 0, NULL, 0, 0, NULL, 0, 0, 0)
     with nogil:
-        status = slg_list_partition(c_path, &listing, &error)
+        status = slg_list_partition(AT_FDCWD, c_path, &listing, &error)
     try:
         check(status, &error, path)
         numbered = np.empty(listing.numbered_count, _NUMBERED_DTYPE)
