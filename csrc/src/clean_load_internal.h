@@ -33,7 +33,7 @@ typedef struct slg_clean_loader {
     slg_clean_table *table;
     uint8_t buffer[SLG_CLEAN_BUFFER];
     slg_batch batches[SLG_CLEAN_BATCHES];
-    int64_t producer_ids[SLG_CLEAN_BUFFER / SLG_PRODUCER_ENTRY_SIZE];
+    uint64_t producer_ids[SLG_CLEAN_BUFFER / SLG_PRODUCER_ENTRY_SIZE];
     slg_producers producers; /* of the log up to where a recovery is */
     uint8_t rebuilt[SLG_CLEAN_BUFFER]; /* the snapshot that a recovery writes */
     uint8_t offset_entries[SLG_CLEAN_ENTRIES * SLG_OFFSET_ENTRY_SIZE];

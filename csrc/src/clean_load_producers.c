@@ -5,8 +5,7 @@
 
 #include "clean_load_internal.h"
 #include "java.h"
-#include "room.h"
-#include "seglog/producers.h"
+#include "producers_internal.h"
 #include "seglog/wire.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -41,18 +40,12 @@ slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_
 
 /* ---- one snapshot --------------------------------------------------------------------------- */
 
-static int compare_ids(const void *a, const void *b) {
-    const int64_t left = *(const int64_t *)a;
-    const int64_t right = *(const int64_t *)b;
-    return (left > right) - (left < right);
-}
-
 /* No producer is there twice. */
 static bool are_ids_unique(slg_clean_loader *l, const uint8_t *data, size_t count) {
     for (size_t n = 0; n < count; n++) {
-        l->producer_ids[n] = slg_snapshot_entry(data, n).id;
+        l->producer_ids[n] = (uint64_t)slg_snapshot_entry(data, n).id;
     }
-    qsort(l->producer_ids, count, sizeof l->producer_ids[0], compare_ids);
+    qsort(l->producer_ids, count, sizeof l->producer_ids[0], slg_by_number);
     for (size_t n = 1; n < count; n++) {
         if (l->producer_ids[n] == l->producer_ids[n - 1]) {
             return false;

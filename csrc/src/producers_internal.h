@@ -5,6 +5,13 @@
 #include "room.h"
 #include "seglog/producers.h"
 
+/* For qsort of uint64_t. */
+static inline int slg_by_number(const void *left, const void *right) {
+    const uint64_t a = *(const uint64_t *)left;
+    const uint64_t b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
 /* ---- producers by id ---- */
 
 void slg_producer_map_free(slg_producer_map *map);

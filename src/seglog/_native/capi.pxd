@@ -142,6 +142,7 @@ cdef extern from "seglog/wire.h" nogil:
     uint8_t *slg_put_uvarlong(uint8_t *p, uint64_t v) noexcept
     uint8_t *slg_put_varint(uint8_t *p, int32_t v) noexcept
     uint8_t *slg_put_varlong(uint8_t *p, int64_t v) noexcept
+    uint8_t *slg_put_field(uint8_t *p, const uint8_t *data, int64_t size) noexcept
 
 
 cdef extern from "seglog/crc32c.h" nogil:
