@@ -40,7 +40,7 @@ slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_
 
 /* ---- one snapshot --------------------------------------------------------------------------- */
 
-/* No producer is there twice. */
+/* Whether each producer appears once. */
 static bool are_ids_unique(slg_clean_loader *l, const uint8_t *data, size_t count) {
     for (size_t n = 0; n < count; n++) {
         l->producer_ids[n] = (uint64_t)slg_snapshot_entry(data, n).id;
@@ -54,7 +54,7 @@ static bool are_ids_unique(slg_clean_loader *l, const uint8_t *data, size_t coun
     return true;
 }
 
-/* The snapshot at `offset` into the buffer, with as many entries as it says. */
+/* Reads the snapshot at `offset` into the buffer. */
 static bool read_snapshot(slg_clean_loader *l, int64_t offset, size_t *size, size_t *count) {
     char name[SLG_NAME_SIZE];
     return slg_clean_read_small(l, slg_segment_name(name, offset, ".snapshot"), size) == SLG_OK &&
@@ -81,7 +81,7 @@ bool slg_clean_begin_producers(slg_clean_loader *l, const slg_clean_partition *p
         const slg_producer producer = slg_snapshot_entry(l->buffer, n);
         if (!is_expired(l->table, &producer) &&
             slg_producers_load(&l->producers, &producer, &error) != SLG_OK) {
-            return false; /* no memory: the loader says so, if there is still none */
+            return false; /* out of memory, which the loader reports if it fails too */
         }
     }
     return true;
@@ -100,9 +100,9 @@ bool slg_clean_apply_producers(slg_clean_loader *l, int fd, size_t count) {
 /* ---- the snapshots of a partition ----------------------------------------------------------- */
 
 /*
- * The snapshot that the recovery of the last segment writes, into l->rebuilt. The one at the log's
- * end, if it is there, was written by a shutdown or a recovery of then: since then producers may
- * have expired that were before the segment, and those that had expired are in the segment.
+ * Makes the snapshot that the recovery of the last segment writes, in l->rebuilt. An earlier
+ * shutdown or recovery may have written another one at the log's end: since then producers of
+ * earlier segments may have expired, and expired producers of this segment return.
  */
 static bool make_snapshot(slg_clean_loader *l, size_t *size, size_t *count, slg_status *status,
                           slg_error *error) {
@@ -112,7 +112,7 @@ static bool make_snapshot(slg_clean_loader *l, size_t *size, size_t *count, slg_
            (*status = slg_snapshot_write(&l->producers, l->rebuilt, error)) == SLG_OK;
 }
 
-/* The file at the log's end has these bytes. */
+/* Whether the snapshot at the log's end has these bytes. */
 static bool has_snapshot(slg_clean_loader *l, const slg_clean_partition *p, const uint8_t *data,
                          size_t size) {
     size_t there;
@@ -121,7 +121,7 @@ static bool has_snapshot(slg_clean_loader *l, const slg_clean_partition *p, cons
            there == size && memcmp(l->buffer, data, size) == 0;
 }
 
-/* The snapshot at the log's end reads well or is rebuilt, and no transaction is open in it. */
+/* Reads or rebuilds the snapshot at the log's end. False if a transaction is open in it. */
 static bool read_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_rebuilt,
                            slg_status *status, slg_error *error) {
     const uint8_t *data = is_rebuilt ? l->rebuilt : l->buffer;

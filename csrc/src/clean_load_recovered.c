@@ -12,11 +12,11 @@
 #include "seglog/rebuild.h"
 
 /*
- * After a crash Kafka recovers the segment that holds the recovery point and all after it, so the
- * last one at least, wherever the recovery point is (LogLoader.recoverLog, LogSegments.values). An
- * idle partition gets back what it had. One that was written to gets a last entry of the time index
- * and a snapshot, which a process that dies does not write. The rebuilt entries are compared with
- * those of the files, and written where they differ.
+ * After a crash Kafka recovers the segment with the recovery point and all after it, always at
+ * least the last one (LogLoader.recoverLog, LogSegments.values). An idle partition keeps what it
+ * had. A partition that was written to gets a last entry of the time index and a snapshot, which a
+ * dying process does not write. The rebuilt entries are compared with the files, and written if
+ * they differ.
  */
 
 enum {
@@ -74,7 +74,7 @@ static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebui
     return true;
 }
 
-/* Whether the index can be read, and *has_all: begins with these entries. */
+/* Whether the index can be read. Clears *has_all if it does not begin with these entries. */
 static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const char *suffix,
                             const uint8_t *entries, int64_t size, bool *has_all) {
     char name[SLG_NAME_SIZE];
@@ -85,7 +85,7 @@ static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const c
     if (!slg_clean_is_accessible(l, name)) {
         return false;
     }
-    if (size == 0) { /* its size tells all, and most logs of a broker are empty at their end */
+    if (size == 0) { /* the size suffices, and the last segment of most logs is empty */
         length = slg_clean_size(l->dir, name);
         p->has_longer_indexes |= length > 0;
         return length >= 0;
@@ -107,7 +107,7 @@ static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const c
     return true;
 }
 
-/* Both indexes are files that can be written; their entries where they lack some. */
+/* Whether both indexes can be read. Keeps their entries to be written if a file lacks some. */
 static bool compare_indexes(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
                             slg_error *error) {
     bool has_all = true;
@@ -170,7 +170,7 @@ bool slg_clean_recover(slg_clean_loader *l, slg_clean_partition *p, int64_t log_
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
-/* The file gets `entries` (NULL: it has them), and ends behind them. */
+/* Writes `entries` (NULL: the file has them), and truncates the file after them. */
 static bool write_index(int dir, const char *name, const uint8_t *entries, int64_t size) {
     slg_error error;
     const int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -230,8 +230,8 @@ static slg_status sync_file(int dir, int64_t number, const char *suffix, slg_err
     return status;
 }
 
-/* The indexes of the last segment (with `logs` its log), the snapshot at the log's end, and the
- * names of all files. */
+/* Syncs the indexes of the last segment (with `logs` its log), the snapshot at the log's end, and
+ * the names of all files. */
 static slg_status sync_files(int dir, const slg_clean_partition *p, bool logs, slg_error *error) {
     const int64_t base = p->last_base_offset;
     slg_status status = logs ? sync_file(dir, base, ".log", error) : SLG_OK;

@@ -48,7 +48,7 @@ static bool parse_number(const char *text, size_t size, int64_t *number) {
     return true;
 }
 
-/* `<20 digits>-<10 digits>.checkpoint`, also with `-<random>`, `.part` or `.deleted` behind. */
+/* `<20 digits>-<10 digits>.checkpoint`, also with `-<random>`, `.part` or `.deleted` after it. */
 static bool is_raft_checkpoint(const char *name) {
     int at = 0;
     for (; at < NUMBER_DIGITS; at++) {
@@ -178,7 +178,7 @@ static bool add_other(slg_listing *listing, const char *name, slg_file_class cla
     return true;
 }
 
-/* SLG_FILE_FOREIGN for a regular file; false when the entry is gone again. */
+/* SLG_FILE_FOREIGN for a regular file; false if the entry has vanished. */
 static bool kind_of(int dir, const struct dirent *entry, slg_file_class *kind) {
     struct stat st;
     switch (entry->d_type) {
@@ -189,7 +189,7 @@ static bool kind_of(int dir, const struct dirent *entry, slg_file_class *kind) {
     default: *kind = SLG_FILE_SPECIAL; return true;
     }
     if (fstatat(dir, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-        /* Not listable is not gone: the checks will say what is wrong with it. */
+        /* It exists: the checks will report what is wrong with it. */
         *kind = SLG_FILE_FOREIGN;
         return errno != ENOENT;
     }
@@ -220,9 +220,9 @@ static bool add_entry(slg_listing *listing, int dir, const struct dirent *entry)
 }
 
 /*
- * Directory order is hash order, and there are four million names to a million segments, so this is
- * a radix sort: eight passes by byte at most, and a pass in which all bytes are equal (most,
- * with real offsets) costs nothing. Names bear no negative numbers.
+ * Directory order is hash order, and a million segments have four million names, so this is a radix
+ * sort: at most eight passes, one per byte. A pass is skipped if all bytes are equal, as most are
+ * with real offsets. Numbers of names are not negative.
  */
 static bool sort_numbered(slg_listing *listing) {
     const size_t count = listing->numbered_count;
