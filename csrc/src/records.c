@@ -366,16 +366,26 @@ slg_status slg_records_fill(slg_records *records, slg_pool *pool, int64_t nbytes
 
 /* ---- columns that the batch determines ----------------------------------------------------- */
 
-#define FILL(name, type)                                                      \
-    static void name(uint8_t *data, int64_t row, int64_t count, type value) { \
-        type *const out = (type *)(void *)data + row;                         \
-        for (int64_t i = 0; i < count; i++) {                                 \
-            out[i] = value;                                                   \
-        }                                                                     \
+static void fill_i64(uint8_t *data, int64_t row, int64_t count, int64_t value) {
+    int64_t *out = (int64_t *)(void *)data + row;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
     }
-FILL(fill_i64, int64_t)
-FILL(fill_i32, int32_t)
-FILL(fill_i16, int16_t)
+}
+
+static void fill_i32(uint8_t *data, int64_t row, int64_t count, int32_t value) {
+    int32_t *out = (int32_t *)(void *)data + row;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
+    }
+}
+
+static void fill_i16(uint8_t *data, int64_t row, int64_t count, int16_t value) {
+    int16_t *out = (int16_t *)(void *)data + row;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
+    }
+}
 
 static void fill_sequences(slg_columns *columns, const slg_batch *batch, int64_t row, int64_t count,
                            const int64_t *offsets) {
