@@ -53,7 +53,6 @@ C_SOURCES = [
     "append_leader",
     "arrow",
     "batch",
-    "batch_arrow",
     "batch_find",
     "checksums",
     "clean",

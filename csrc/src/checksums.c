@@ -26,7 +26,7 @@ slg_status slg_checksum_column(const slg_input_binary *column, int64_t rows, slg
                                slg_crc32c_kernel kernel, int64_t *out, slg_error *error) {
     number_of *const number = what == SLG_CHECKSUM_CRC32C ? crc_of : is_one_batch;
     for (int64_t row = 0; row < rows; row++) {
-        value bytes;
+        slg_value bytes;
         if (!value_at(column, row, &bytes)) {
             return slg_fail(error, SLG_ARROW_LAYOUT, row, 0, row);
         }

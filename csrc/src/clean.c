@@ -17,7 +17,7 @@ static void add_key(key_block *block, const slg_seen *seen, int32_t index) {
     block->count++;
 }
 
-/* Whether all of a hashed block went into the map; *number is the first record that did not. */
+/* Puts a hashed block into the map. False if it is full; *number is the first record left out. */
 static bool put_block(slg_offset_map *map, key_block *block, int32_t limit, int64_t *number) {
     for (size_t i = 0; i < block->count; i++) {
         if (map->entries >= limit || !slg_offset_map_put(map, &block->keys[i])) {
@@ -29,7 +29,7 @@ static bool put_block(slg_offset_map *map, key_block *block, int32_t limit, int6
     return true;
 }
 
-/* A block is hashed, then looked up, then put, each while memory of the next ones is fetched. */
+/* A block is hashed, then looked up, then put, while memory of the next blocks is prefetched. */
 typedef struct key_queue {
     key_block blocks[3];
     unsigned last; /* the block that is being filled */
@@ -62,7 +62,7 @@ slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t 
             return SLG_NO_MORE;
         }
     }
-    /* Also before what is refused: a full map never gets there. */
+    /* Also the keys before a refused record: if they fill the map, the refusal does not count. */
     for (int left = 0; left < 3; left++) {
         if (!advance(map, &queue, limit, &found->read)) {
             return SLG_NO_MORE;
@@ -73,7 +73,7 @@ slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t 
     return refusal;
 }
 
-/* Lists a record if it stays. Without branches: which records stay cannot be predicted. */
+/* Lists a record if it is kept. No branches, because they could not be predicted. */
 static inline void keep(slg_retained *found, slg_kept *kept, slg_kept record, int64_t offset,
                         bool has_value, bool stays) {
     const int64_t max_offset = offset > found->max_offset ? offset : found->max_offset;
@@ -83,7 +83,7 @@ static inline void keep(slg_retained *found, slg_kept *kept, slg_kept record, in
     found->max_offset = stays ? max_offset : found->max_offset;
 }
 
-/* Records whose keys have to be looked up. */
+/* Records whose keys must be looked up. */
 typedef struct lookups {
     key_block block;
     uint32_t at[SLG_OFFSET_HASHES];

@@ -18,7 +18,7 @@ slg_clean_step slg_clean_kind(const slg_batch *batch) {
         batch->size < SLG_BATCH_HEADER_SIZE || batch->base_offset < 0) {
         return SLG_CLEAN_OTHER;
     }
-    /* Java's inflater takes less than others do. */
+    /* Java's inflater refuses bytes that other inflaters accept. */
     if (codec == SLG_CODEC_GZIP || codec > SLG_CODEC_MAX) {
         return SLG_CLEAN_OTHER;
     }
@@ -119,7 +119,7 @@ static void note_offset(slg_clean_output *output, int64_t offset) {
     }
 }
 
-/* Copies the range that waits. */
+/* Copies the pending range. */
 static bool copy_range(slg_clean_output *output) {
     const size_t size = output->range_to - output->range_from;
     if (size > 0) {
@@ -176,7 +176,7 @@ void slg_clean_work_free(slg_clean_work *work) {
     free(work->built);
 }
 
-/* ---- the batches that stay ----------------------------------------------------------------- */
+/* ---- the kept batches ---------------------------------------------------------------------- */
 
 /* Whether the producer's last record is in this batch. */
 static bool is_last_of_producer(const slg_clean_rules *rules, const slg_batch *batch) {
@@ -196,7 +196,7 @@ static bool is_last_of_producer(const slg_clean_rules *rules, const slg_batch *b
            rules->last_offsets[low] >= 0 && rules->last_offsets[low] == batch->last_offset;
 }
 
-/* What the header of a rebuilt batch says; false for what Kafka's builder refuses. */
+/* The header fields of a rebuilt batch; false if Kafka's builder refuses them. */
 static bool set_fields(const slg_batch *batch, bool has_horizon, slg_encode_fields *fields) {
     const int64_t delta = slg_java_subtract(batch->last_offset, batch->base_offset);
     if (delta < 0 || delta > INT32_MAX || batch->producer_id < -1 ||
@@ -217,7 +217,7 @@ static bool set_fields(const slg_batch *batch, bool has_horizon, slg_encode_fiel
     return true;
 }
 
-/* Memory for a batch that is built at byte `at` of it. */
+/* Memory in which a batch is built, from byte `at` on. */
 typedef struct memory {
     uint8_t **data;
     size_t *room, at;
@@ -232,7 +232,7 @@ static bool grow(slg_encode_batch *built, const memory *to, size_t size) {
     return true;
 }
 
-/* Adds the walk's record, which was read in full. */
+/* Adds the walk's record, of which all fields were read. */
 static slg_status add_record(const slg_record *record, slg_clean_work *work, slg_error *error) {
     slg_encode_record wanted = {
         .offset = record->offset,
@@ -257,7 +257,7 @@ static slg_status add_record(const slg_record *record, slg_clean_work *work, slg
     return status;
 }
 
-/* Whether the bytes before `end` are a size as an encoder writes it, and how many they are. */
+/* Whether the bytes before `end` are this size as an encoder writes it; *bytes is their number. */
 static inline bool ends_size(const uint8_t *end, bool is_null, int64_t length, ptrdiff_t *bytes) {
     const uint64_t size = is_null ? 1 : (uint64_t)length << 1;
     if (SLG_LIKELY(size < 0x80)) {
@@ -284,7 +284,7 @@ static inline const uint8_t *encoded_fields(const slg_peeked *record) {
                : NULL;
 }
 
-/* Adds the record at which the walk stands, which was accepted before. */
+/* Adds the next record of the walk, which was accepted before. */
 static slg_status add_next(slg_record_walk *walk, slg_clean_work *work, slg_error *error) {
     const uint8_t *from = walk->bytes.pos;
     const int32_t index = walk->index;
@@ -309,7 +309,7 @@ static slg_status add_next(slg_record_walk *walk, slg_clean_work *work, slg_erro
     return add_record(&walk->record, work, error);
 }
 
-/* The kept records in a batch of their own. */
+/* Builds a batch of the kept records. */
 static slg_clean_step build(const slg_batch *batch, slg_record_walk walk, int64_t count,
                             int64_t horizon, slg_clean_work *work, const memory *to) {
     if (!reserve(to->data, to->room, to->at + SLG_BATCH_HEADER_SIZE)) {
@@ -345,7 +345,7 @@ static void count_batch(slg_clean_counts *counts, const slg_batch *batch,
     counts->kept += found->kept;
 }
 
-/* Builds the batch, and unless it is to be compressed adds it to the output. */
+/* Builds the batch, and adds it to the output unless it must be compressed. */
 static slg_clean_step rebuild(const slg_clean_rules *rules, const slg_batch *batch,
                               const slg_record_walk *walk, const slg_retained *found,
                               int64_t horizon, slg_clean_output *output, slg_clean_work *work) {
@@ -402,7 +402,7 @@ slg_clean_step slg_clean_batch(const slg_clean_rules *rules, const slg_batch *ba
     slg_clean_step step = SLG_CLEAN_DONE;
     if (found.kept == 0) {
         if (batch->last_offset == rules->upper_bound - 1 || is_last_of_producer(rules, batch)) {
-            return SLG_CLEAN_OTHER; /* it stays, empty */
+            return SLG_CLEAN_OTHER; /* Kafka keeps it, empty */
         }
     } else if (found.kept == found.read && (has_horizon || !found.has_tombstone)) {
         if (!slg_clean_keep(output, (size_t)batch->position, (size_t)batch->size,

@@ -10,8 +10,8 @@
 #include "seglog/validate.h"
 
 /*
- * Passes the next record if it is plain and good: no headers, sizes that add up. The last record,
- * and what is at the end of the bytes, are for slg_record_next, which knows what may follow.
+ * Reads the next record if it is plain: no headers, sizes that add up. Leaves the last record and
+ * the end of the bytes to slg_record_next, which checks what may follow.
  */
 SLG_ALWAYS_INLINE bool slg_walk_peek(slg_record_walk *walk, slg_peeked *record) {
     const uint8_t *pos = walk->bytes.pos;
@@ -25,11 +25,11 @@ SLG_ALWAYS_INLINE bool slg_walk_peek(slg_record_walk *walk, slg_peeked *record) 
     return true;
 }
 
-/* What the cleaner wants to know of a record. */
+/* What the cleaner needs of a record. */
 typedef struct slg_seen {
     int64_t offset;
-    const uint8_t *key; /* NULL for a key of no bytes, too */
-    int32_t key_size;   /* negative without one */
+    const uint8_t *key; /* may be NULL if the key is empty */
+    int32_t key_size;   /* negative for a null key */
     bool has_value;
 } slg_seen;
 
@@ -50,7 +50,7 @@ static inline slg_refusal slg_next_seen(slg_record_walk *walk, slg_seen *seen) {
     return refusal;
 }
 
-/* The key of a record, whose walk has this index now. */
+/* The key of the record before `index`. */
 static inline void slg_seen_key(const slg_seen *seen, int32_t index, slg_offset_key *key) {
     key->data = seen->key;
     key->size = (uint32_t)seen->key_size;
@@ -58,7 +58,7 @@ static inline void slg_seen_key(const slg_seen *seen, int32_t index, slg_offset_
     key->number = (uint32_t)index - 1;
 }
 
-/* The walk over the plain records of a batch. */
+/* A walk over the uncompressed records of a batch. */
 static inline slg_record_walk slg_clean_walk(const slg_batch *batch, const uint8_t *records,
                                              size_t size) {
     slg_record_walk walk;

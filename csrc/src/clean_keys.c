@@ -4,22 +4,14 @@
 #include <string.h>
 
 #include "clean_internal.h"
-
-/* More keys at first would be more than a span of usual records has. */
-enum { ROOM_FIRST = 1 << 12 };
+#include "room.h"
 
 static bool reserve_keys(slg_batch_keys *keys) {
-    if (keys->count < keys->room) {
-        return true;
-    }
-    const size_t room = keys->room == 0 ? ROOM_FIRST : 2 * keys->room;
-    slg_offset_key *grown = realloc(keys->keys, room * sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    keys->keys = grown;
-    keys->room = room;
-    return true;
+    void *all = keys->keys;
+    const slg_status status =
+        slg_make_room(&all, &keys->room, keys->count, 1, sizeof *keys->keys, NULL);
+    keys->keys = all;
+    return status == SLG_OK;
 }
 
 bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows, size_t most) {
@@ -66,7 +58,7 @@ static slg_clean_step add_batch(slg_batch_keys *keys, size_t row, const slg_batc
         slg_seen_key(&seen, walk.index, &keys->keys[keys->count++]);
     }
     if (refusal != SLG_NO_MORE) {
-        keys->count = first; /* the thread that puts finds it again, in its order */
+        keys->count = first; /* the thread that puts the keys finds the fault again, in order */
         return SLG_CLEAN_OTHER;
     }
     keys->rows[row] =
@@ -74,7 +66,7 @@ static slg_clean_step add_batch(slg_batch_keys *keys, size_t row, const slg_batc
     return SLG_CLEAN_DONE;
 }
 
-/* Keys of several batches side by side. */
+/* Hashes the new keys of several batches at once. */
 static void hash(slg_batch_keys *keys) {
     if (keys->count > keys->hashed) {
         slg_offset_keys_hash(keys->keys + keys->hashed, keys->count - keys->hashed);
@@ -85,7 +77,7 @@ static void hash(slg_batch_keys *keys) {
 slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_batch *batch,
                                   const uint8_t *records, size_t size, int64_t start_offset) {
     const slg_clean_step step = add_batch(keys, row, batch, records, size, start_offset);
-    hash(keys); /* while there are the plain bytes */
+    hash(keys); /* while the uncompressed bytes exist */
     return step;
 }
 
@@ -113,8 +105,8 @@ slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data,
 
 static size_t at_most(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Memory of the keys from `at` on is fetched, as in slg_map_records: placed, then looked up, each
- * a block before it is needed. */
+/* Prefetches the map's memory for the keys from `at` on, as slg_map_records does: places and looks
+ * up each block before it is needed. */
 static void fetch(slg_batch_keys *keys, const slg_offset_map *map, size_t at) {
     const size_t placed = at_most(at + (size_t)3 * SLG_OFFSET_HASHES, keys->count);
     const size_t looked = at_most(at + (size_t)2 * SLG_OFFSET_HASHES, keys->count);

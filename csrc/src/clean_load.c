@@ -1,10 +1,9 @@
-#define _GNU_SOURCE /* O_DIRECTORY, AT_EACCESS under -std=c11 */
+#define _GNU_SOURCE /* AT_FDCWD, fstatat under -std=c11 */
 
 #include "clean_load_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +36,7 @@ int64_t slg_clean_size(int dir, const char *name) {
 
 /* ---- the listing ---------------------------------------------------------------------------- */
 
-/* Nothing but segments, snapshots, leader epochs and the topic id is there. */
+/* Whether there are only segments, snapshots, leader epochs and the topic id. */
 static bool are_names_plain(const slg_listing *listing, bool *has_topic_id) {
     bool has_epochs = false;
     *has_topic_id = false;
@@ -53,7 +52,7 @@ static bool are_names_plain(const slg_listing *listing, bool *has_topic_id) {
     return has_epochs;
 }
 
-/* A transaction index that TransactionIndex.sanityCheck finds nothing in. */
+/* Whether TransactionIndex.sanityCheck accepts the transaction index. */
 static bool is_txn_index_sound(loader *l, int64_t base, int64_t end, int64_t log_size) {
     char name[SLG_NAME_SIZE];
     slg_index_check check;
@@ -69,7 +68,7 @@ static bool is_txn_index_sound(loader *l, int64_t base, int64_t end, int64_t log
            slg_index_check_finish(&check, (int64_t)size, &error) == SLG_OK;
 }
 
-/* The next number with a log, from row `at` on; INT64_MAX behind the last. */
+/* The next number with a log, from row `at` on; INT64_MAX if there is none. */
 static int64_t next_base(const slg_listing *listing, size_t at) {
     for (; at < listing->numbered_count; at++) {
         if ((listing->numbered[at].has & SLG_HAS_LOG) != 0) {
@@ -103,7 +102,7 @@ static bool add_segment(loader *l, slg_clean_partition *p, size_t row, int64_t *
     return true;
 }
 
-/* Every log has both indexes, and no index is without a log. */
+/* Adds all segments. False if a log lacks an index, or an index its log. */
 static bool add_segments(loader *l, slg_clean_partition *p, int64_t *last_size) {
     const uint32_t whole = SLG_HAS_LOG | SLG_HAS_INDEX | SLG_HAS_TIME_INDEX;
     p->segments = p->size = 0;
@@ -124,8 +123,8 @@ static bool add_segments(loader *l, slg_clean_partition *p, int64_t *last_size) 
 /* ---- the last segment ----------------------------------------------------------------------- */
 
 /*
- * The last entry of the offset index, where Kafka's binary search finds it: behind entries of its
- * warm section that ascend. -1 and 0 for an empty index.
+ * The last entry of the offset index, if Kafka's binary search finds it: the entries of the warm
+ * section must ascend. -1 and 0 for an empty index.
  */
 static bool read_last_entry(loader *l, slg_clean_partition *p, int64_t *offset, int64_t *position) {
     const int64_t width = (int64_t)slg_index_entry_size(SLG_INDEX_KIND_OFFSET);
@@ -176,7 +175,7 @@ bool slg_clean_scan_next(loader *l, slg_batch_scan *scan, size_t *count, bool *i
     return status == SLG_END || status == SLG_FULL;
 }
 
-/* The batches of [position, size): offsets ascend, and the first one holds `target`. */
+/* Reads the batches of [position, size): offsets must ascend, and the first batch hold `target`. */
 static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, int64_t base,
                            int64_t target, int64_t *end_offset) {
     slg_batch_scan scan = {.position = position};
@@ -210,7 +209,7 @@ static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, in
     return scan.batch_count > 0;
 }
 
-/* LogSegment.readNextOffset: the end of the log. */
+/* Finds the end of the log as LogSegment.readNextOffset does. */
 static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
     char name[SLG_NAME_SIZE];
     int64_t target;
@@ -313,7 +312,7 @@ static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, s
     return ok;
 }
 
-/* The partition is on the file system of the data directory. */
+/* Whether the partition is on the file system of the data directory. */
 static bool is_on_device(const loader *l) {
     struct stat st;
     return fstat(l->dir, &st) == 0 && st.st_dev == l->device;
@@ -321,16 +320,10 @@ static bool is_on_device(const loader *l) {
 
 static slg_status load_partition(loader *l, const char *name, slg_clean_partition *p,
                                  slg_error *error) {
-    const size_t size = strlen(name) + 1;
     slg_status status;
     slg_error ignored;
     p->plain = 0;
-    if (l->root_size + size > sizeof l->path) {
-        return SLG_OK;
-    }
-    memcpy(l->path + l->root_size, name, size);
-    l->dir = open(l->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (l->dir < 0) {
+    if (slg_open_directory(l->root, name, false, &l->dir, &ignored) != SLG_OK) {
         return SLG_OK;
     }
     if ((l->checks & SLG_CLEAN_AFTER_CRASH) != 0 && !is_on_device(l)) {
@@ -338,11 +331,11 @@ static slg_status load_partition(loader *l, const char *name, slg_clean_partitio
         return SLG_OK;
     }
     l->listing = (slg_listing){.files_max = l->files_max};
-    status = slg_list_partition(l->path, &l->listing, &ignored);
+    status = slg_list_partition(l->dir, ".", &l->listing, &ignored);
     if (status == SLG_OK) {
         p->plain = load_opened(l, p, &status, error);
     } else {
-        status = SLG_OK; /* whoever lists it again will be told why */
+        status = SLG_OK; /* the loader of single partitions lists it again and reports the error */
     }
     slg_listing_free(&l->listing);
     close(l->dir);
@@ -365,17 +358,20 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
     slg_window_init(&l->window, slg_source_of(-1), 0, WINDOW_SIZE);
     slg_producers_init(&l->producers);
     struct stat st;
-    const bool fits = slg_clean_root(l->path, &l->root_size, root) &&
-                      fstatat(AT_FDCWD, root, &st, 0) == 0;
-    if (fits) {
+    const bool is_open = slg_open_directory(AT_FDCWD, root, true, &l->root, error) == SLG_OK;
+    const bool is_known = is_open && fstat(l->root, &st) == 0;
+    if (is_known) {
         l->device = st.st_dev;
     }
     for (size_t row = 0; row < count && status == SLG_OK; row++) {
         partitions[row].plain = 0;
-        if (fits) {
+        if (is_known) {
             status = load_partition(l, names, &partitions[row], error);
         }
         names += strlen(names) + 1;
+    }
+    if (is_open) {
+        close(l->root);
     }
     slg_window_free(&l->window);
     slg_producers_free(&l->producers);

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* O_DIRECTORY, st_mtim under -std=c11 */
+#define _GNU_SOURCE /* AT_FDCWD, st_mtim under -std=c11 */
 
 #include <fcntl.h>
 #include <string.h>
@@ -8,20 +8,6 @@
 #include "clean_load_internal.h"
 #include "seglog/file.h"
 #include "seglog/index.h"
-
-/* ---- names ---------------------------------------------------------------------------------- */
-
-bool slg_clean_root(char path[PATH_MAX], size_t *root_size, const char *root) {
-    const size_t size = strlen(root);
-    if (size + 2 > PATH_MAX) {
-        return false;
-    }
-    memcpy(path, root, size);
-    path[size] = '/';
-    path[size + 1] = '\0';
-    *root_size = size + 1;
-    return true;
-}
 
 /* ---- small files ---------------------------------------------------------------------------- */
 
@@ -152,25 +138,22 @@ static int64_t largest_timestamp(int dir, int64_t base) {
     if (fstatat(dir, slg_segment_name(name, base, ".log"), &st, AT_SYMLINK_NOFOLLOW) != 0) {
         return INT64_MIN;
     }
-    return (int64_t)MTIME(st).tv_sec * 1000 + (int64_t)MTIME(st).tv_nsec / 1000000;
+    return slg_modified_ms(&st);
 }
 
 void slg_clean_timestamps(const char *root, const char *names, const int64_t *base_offsets,
                           size_t count, int64_t *timestamps) {
-    char path[PATH_MAX];
-    size_t root_size;
-    const bool fits = slg_clean_root(path, &root_size, root);
-    for (size_t row = 0; row < count; row++) {
-        const size_t size = strlen(names) + 1;
+    int home;
+    const bool is_open = slg_open_directory(AT_FDCWD, root, true, &home, NULL) == SLG_OK;
+    for (size_t row = 0; row < count; row++, names += strlen(names) + 1) {
+        int dir;
         timestamps[row] = INT64_MIN;
-        if (fits && root_size + size <= sizeof path) {
-            memcpy(path + root_size, names, size);
-            const int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            if (dir >= 0) {
-                timestamps[row] = largest_timestamp(dir, base_offsets[row]);
-                close(dir);
-            }
+        if (is_open && slg_open_directory(home, names, false, &dir, NULL) == SLG_OK) {
+            timestamps[row] = largest_timestamp(dir, base_offsets[row]);
+            close(dir);
         }
-        names += size;
+    }
+    if (is_open) {
+        close(home);
     }
 }

@@ -1,39 +1,21 @@
-#define _GNU_SOURCE /* PATH_MAX under -std=c11 */
+#define _GNU_SOURCE /* st_mtim under -std=c11 */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "clean_load_internal.h"
 #include "java.h"
-#include "seglog/producers.h"
+#include "producers_internal.h"
 #include "seglog/wire.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Room for `more` elements of `width` bytes behind `count`. */
-static slg_status make_room(void **data, size_t *capacity, size_t count, size_t more, size_t width,
-                            slg_error *error) {
-    size_t wanted = *capacity == 0 ? 64 : *capacity;
-    while (wanted - count < more && wanted <= SIZE_MAX / 2 / width) {
-        wanted *= 2;
-    }
-    if (wanted == *capacity) {
-        return SLG_OK;
-    }
-    void *moved = wanted - count < more ? NULL : realloc(*data, wanted * width);
-    if (moved == NULL) {
-        return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
-    }
-    *data = moved;
-    *capacity = wanted;
-    return SLG_OK;
-}
-
 static slg_status add_timestamps(slg_clean_table *table, const uint8_t *data, size_t count,
                                  slg_error *error) {
     void *all = table->timestamps;
-    const slg_status status = make_room(&all, &table->timestamp_capacity, table->timestamp_count,
-                                        count, sizeof *table->timestamps, error);
+    const slg_status status = slg_make_room(&all, &table->timestamp_capacity,
+                                            table->timestamp_count, count,
+                                            sizeof *table->timestamps, error);
     table->timestamps = all;
     for (size_t n = 0; n < count && status == SLG_OK; n++) {
         table->timestamps[table->timestamp_count++] = slg_snapshot_entry(data, n).last_timestamp;
@@ -46,7 +28,7 @@ slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_
     slg_clean_table *table = l->table;
     void *all = table->contents;
     const slg_status status =
-        make_room(&all, &table->contents_capacity, table->contents_size, size, 1, error);
+        slg_make_room(&all, &table->contents_capacity, table->contents_size, size, 1, error);
     table->contents = all;
     *at = (int64_t)table->contents_size;
     if (status == SLG_OK && size > 0) {
@@ -58,18 +40,12 @@ slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_
 
 /* ---- one snapshot --------------------------------------------------------------------------- */
 
-static int compare_ids(const void *a, const void *b) {
-    const int64_t left = *(const int64_t *)a;
-    const int64_t right = *(const int64_t *)b;
-    return (left > right) - (left < right);
-}
-
-/* No producer is there twice. */
+/* Whether each producer appears once. */
 static bool are_ids_unique(slg_clean_loader *l, const uint8_t *data, size_t count) {
     for (size_t n = 0; n < count; n++) {
-        l->producer_ids[n] = slg_snapshot_entry(data, n).id;
+        l->producer_ids[n] = (uint64_t)slg_snapshot_entry(data, n).id;
     }
-    qsort(l->producer_ids, count, sizeof l->producer_ids[0], compare_ids);
+    qsort(l->producer_ids, count, sizeof l->producer_ids[0], slg_by_number);
     for (size_t n = 1; n < count; n++) {
         if (l->producer_ids[n] == l->producer_ids[n - 1]) {
             return false;
@@ -78,7 +54,7 @@ static bool are_ids_unique(slg_clean_loader *l, const uint8_t *data, size_t coun
     return true;
 }
 
-/* The snapshot at `offset` into the buffer, with as many entries as it says. */
+/* Reads the snapshot at `offset` into the buffer. */
 static bool read_snapshot(slg_clean_loader *l, int64_t offset, size_t *size, size_t *count) {
     char name[SLG_NAME_SIZE];
     return slg_clean_read_small(l, slg_segment_name(name, offset, ".snapshot"), size) == SLG_OK &&
@@ -105,7 +81,7 @@ bool slg_clean_begin_producers(slg_clean_loader *l, const slg_clean_partition *p
         const slg_producer producer = slg_snapshot_entry(l->buffer, n);
         if (!is_expired(l->table, &producer) &&
             slg_producers_load(&l->producers, &producer, &error) != SLG_OK) {
-            return false; /* no memory: the loader says so, if there is still none */
+            return false; /* out of memory, which the loader reports if it fails too */
         }
     }
     return true;
@@ -124,9 +100,9 @@ bool slg_clean_apply_producers(slg_clean_loader *l, int fd, size_t count) {
 /* ---- the snapshots of a partition ----------------------------------------------------------- */
 
 /*
- * The snapshot that the recovery of the last segment writes, into l->rebuilt. The one at the log's
- * end, if it is there, was written by a shutdown or a recovery of then: since then producers may
- * have expired that were before the segment, and those that had expired are in the segment.
+ * Makes the snapshot that the recovery of the last segment writes, in l->rebuilt. An earlier
+ * shutdown or recovery may have written another one at the log's end: since then producers of
+ * earlier segments may have expired, and expired producers of this segment return.
  */
 static bool make_snapshot(slg_clean_loader *l, size_t *size, size_t *count, slg_status *status,
                           slg_error *error) {
@@ -136,7 +112,7 @@ static bool make_snapshot(slg_clean_loader *l, size_t *size, size_t *count, slg_
            (*status = slg_snapshot_write(&l->producers, l->rebuilt, error)) == SLG_OK;
 }
 
-/* The file at the log's end has these bytes. */
+/* Whether the snapshot at the log's end has these bytes. */
 static bool has_snapshot(slg_clean_loader *l, const slg_clean_partition *p, const uint8_t *data,
                          size_t size) {
     size_t there;
@@ -145,7 +121,7 @@ static bool has_snapshot(slg_clean_loader *l, const slg_clean_partition *p, cons
            there == size && memcmp(l->buffer, data, size) == 0;
 }
 
-/* The snapshot at the log's end reads well or is rebuilt, and no transaction is open in it. */
+/* Reads or rebuilds the snapshot at the log's end. False if a transaction is open in it. */
 static bool read_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_rebuilt,
                            slg_status *status, slg_error *error) {
     const uint8_t *data = is_rebuilt ? l->rebuilt : l->buffer;

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* AT_EACCESS, O_DIRECTORY, syncfs under -std=c11 */
+#define _GNU_SOURCE /* AT_EACCESS, syncfs under -std=c11 */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +12,11 @@
 #include "seglog/rebuild.h"
 
 /*
- * After a crash Kafka recovers the segment that holds the recovery point and all after it, so the
- * last one at least, wherever the recovery point is (LogLoader.recoverLog, LogSegments.values). An
- * idle partition gets back what it had. One that was written to gets a last entry of the time index
- * and a snapshot, which a process that dies does not write. The rebuilt entries are compared with
- * those of the files, and written where they differ.
+ * After a crash Kafka recovers the segment with the recovery point and all after it, always at
+ * least the last one (LogLoader.recoverLog, LogSegments.values). An idle partition keeps what it
+ * had. A partition that was written to gets a last entry of the time index and a snapshot, which a
+ * dying process does not write. The rebuilt entries are compared with the files, and written if
+ * they differ.
  */
 
 enum {
@@ -74,7 +74,7 @@ static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebui
     return true;
 }
 
-/* Whether the index can be read, and *has_all: begins with these entries. */
+/* Whether the index can be read. Clears *has_all if it does not begin with these entries. */
 static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const char *suffix,
                             const uint8_t *entries, int64_t size, bool *has_all) {
     char name[SLG_NAME_SIZE];
@@ -85,7 +85,7 @@ static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const c
     if (!slg_clean_is_accessible(l, name)) {
         return false;
     }
-    if (size == 0) { /* its size tells all, and most logs of a broker are empty at their end */
+    if (size == 0) { /* the size suffices, and the last segment of most logs is empty */
         length = slg_clean_size(l->dir, name);
         p->has_longer_indexes |= length > 0;
         return length >= 0;
@@ -107,7 +107,7 @@ static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const c
     return true;
 }
 
-/* Both indexes are files that can be written; their entries where they lack some. */
+/* Whether both indexes can be read. Keeps their entries to be written if a file lacks some. */
 static bool compare_indexes(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
                             slg_error *error) {
     bool has_all = true;
@@ -170,7 +170,7 @@ bool slg_clean_recover(slg_clean_loader *l, slg_clean_partition *p, int64_t log_
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
-/* The file gets `entries` (NULL: it has them), and ends behind them. */
+/* Writes `entries` (NULL: the file has them), and truncates the file after them. */
 static bool write_index(int dir, const char *name, const uint8_t *entries, int64_t size) {
     slg_error error;
     const int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -179,15 +179,16 @@ static bool write_index(int dir, const char *name, const uint8_t *entries, int64
     }
     const bool ok =
         (entries == NULL || slg_pwrite(fd, entries, (size_t)size, 0, &error) == SLG_OK) &&
-        ftruncate(fd, (off_t)size) == 0;
+        slg_trim(fd, size, &error) == SLG_OK;
     return (close(fd) == 0) && ok;
 }
 
-static bool write_indexes(const char *path, const slg_clean_partition *p, const uint8_t *contents) {
+static bool write_indexes(int root, const char *partition, const slg_clean_partition *p,
+                          const uint8_t *contents) {
     char name[SLG_NAME_SIZE];
     const uint8_t *entries = p->indexes_at < 0 ? NULL : contents + p->indexes_at;
-    const int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0) {
+    int dir;
+    if (slg_open_directory(root, partition, false, &dir, NULL) != SLG_OK) {
         return false;
     }
     const bool ok = write_index(dir, slg_segment_name(name, p->last_base_offset, ".index"), entries,
@@ -201,30 +202,27 @@ static bool write_indexes(const char *path, const slg_clean_partition *p, const 
 
 void slg_clean_write_indexes(const char *root, const char *names, slg_clean_partition *partitions,
                              size_t count, const uint8_t *contents) {
-    char path[PATH_MAX];
-    size_t root_size;
-    const bool fits = slg_clean_root(path, &root_size, root);
+    int home;
+    const bool is_open = slg_open_directory(AT_FDCWD, root, true, &home, NULL) == SLG_OK;
     for (size_t row = 0; row < count; row++, names += strlen(names) + 1) {
         slg_clean_partition *p = &partitions[row];
-        const size_t size = strlen(names) + 1;
-        if (!p->plain || (p->indexes_at < 0 && !p->has_longer_indexes)) {
-            continue;
+        if (p->plain && (p->indexes_at >= 0 || p->has_longer_indexes)) {
+            p->plain = is_open && write_indexes(home, names, p, contents);
         }
-        if (!fits || root_size + size > sizeof path) {
-            p->plain = 0;
-            continue;
-        }
-        memcpy(path + root_size, names, size);
-        p->plain = write_indexes(path, p, contents);
+    }
+    if (is_open) {
+        close(home);
     }
 }
 
 /* ---- durability ----------------------------------------------------------------------------- */
 
-static slg_status sync_file(int dir, const char *name, slg_error *error) {
+static slg_status sync_file(int dir, int64_t number, const char *suffix, slg_error *error) {
+    char name[SLG_NAME_SIZE];
     int64_t size;
     int fd;
-    slg_status status = slg_open_read(dir, name, false, &fd, &size, error);
+    slg_status status =
+        slg_open_read(dir, slg_segment_name(name, number, suffix), false, &fd, &size, error);
     if (status == SLG_OK) {
         status = slg_sync(fd, true, error);
         close(fd);
@@ -232,78 +230,55 @@ static slg_status sync_file(int dir, const char *name, slg_error *error) {
     return status;
 }
 
-static slg_status open_directory(const char *path, int *fd, slg_error *error) {
-    *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return *fd < 0 ? slg_fail_errno(error, SLG_IO, 0, errno) : SLG_OK;
-}
-
-/* The indexes of the last segment (with `logs` its log), the snapshot at the log's end, and the
- * names of all files. */
-static slg_status sync_partition(const char *path, const slg_clean_partition *p, bool logs,
-                                 slg_error *error) {
-    char name[SLG_NAME_SIZE];
-    int dir;
-    slg_status status = open_directory(path, &dir, error);
-    if (status != SLG_OK) {
-        return status;
-    }
-    if (logs) {
-        status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".log"), error);
+/* Syncs the indexes of the last segment (with `logs` its log), the snapshot at the log's end, and
+ * the names of all files. */
+static slg_status sync_files(int dir, const slg_clean_partition *p, bool logs, slg_error *error) {
+    const int64_t base = p->last_base_offset;
+    slg_status status = logs ? sync_file(dir, base, ".log", error) : SLG_OK;
+    if (status == SLG_OK) {
+        status = sync_file(dir, base, ".index", error);
     }
     if (status == SLG_OK) {
-        status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".index"), error);
-    }
-    if (status == SLG_OK) {
-        status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".timeindex"), error);
+        status = sync_file(dir, base, ".timeindex", error);
     }
     if (status == SLG_OK && (p->has_snapshot || p->snapshot_at >= 0)) {
-        status = sync_file(dir, slg_segment_name(name, p->log_end_offset, ".snapshot"), error);
+        status = sync_file(dir, p->log_end_offset, ".snapshot", error);
     }
-    if (status == SLG_OK) {
-        status = slg_sync(dir, true, error);
-    }
-    close(dir);
-    return status;
+    return status == SLG_OK ? slg_sync(dir, true, error) : status;
 }
 
-#if defined(__linux__)
-static slg_status sync_file_system(const char *path, slg_error *error) {
-    int fd;
-    slg_status status = open_directory(path, &fd, error);
+static slg_status sync_partition(int root, const char *name, const slg_clean_partition *p,
+                                 bool logs, slg_error *error) {
+    int dir;
+    slg_status status = slg_open_directory(root, name, false, &dir, error);
     if (status == SLG_OK) {
-        if (syncfs(fd) != 0) {
-            status = slg_fail_errno(error, SLG_IO, 0, errno);
-        }
-        close(fd);
+        status = sync_files(dir, p, logs, error);
+        close(dir);
     }
     return status;
 }
-#endif
 
 slg_status slg_clean_sync(const char *root, const char *names,
                           const slg_clean_partition *partitions, size_t count, bool logs,
                           size_t *failed, slg_error *error) {
-    char path[PATH_MAX];
-    size_t root_size;
-    slg_status status = SLG_OK;
-    *failed = 0;
-    if (!slg_clean_root(path, &root_size, root)) {
-        return slg_fail_errno(error, SLG_IO, 0, ENAMETOOLONG);
+    int home;
+    *failed = count;
+    slg_status status = slg_open_directory(AT_FDCWD, root, true, &home, error);
+    if (status != SLG_OK) {
+        return status;
     }
 #if defined(__linux__)
     if (count > SYNCED_EACH_MAX) {
-        return sync_file_system(path, error);
+        status = syncfs(home) == 0 ? SLG_OK : slg_fail_errno(error, SLG_IO, 0, errno);
+        close(home);
+        return status;
     }
 #endif
     for (size_t row = 0; row < count && status == SLG_OK; row++) {
-        const size_t size = strlen(names) + 1;
+        status = sync_partition(home, names, &partitions[row], logs, error);
         *failed = row;
-        if (root_size + size > sizeof path) {
-            return slg_fail_errno(error, SLG_IO, 0, ENAMETOOLONG);
-        }
-        memcpy(path + root_size, names, size);
-        status = sync_partition(path, &partitions[row], logs, error);
-        names += size;
+        names += strlen(names) + 1;
     }
+    close(home);
     return status;
 }

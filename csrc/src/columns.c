@@ -3,16 +3,19 @@
 #endif
 #include "seglog/columns.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
+/*
+ * No thread waits for another: in a process that was forked while a thread was in the list, that
+ * thread never leaves it. A thread that finds the list busy allocates or frees instead.
+ */
 struct slg_pool {
-    pthread_mutex_t lock; /* guards everything below */
+    bool busy;         /* a thread is in the list: `free` and `kept` */
     slg_columns *free;
     size_t kept;
-    size_t keep;    /* 0 once closed */
-    size_t holders; /* the owner and every set in use */
+    size_t keep;    /* atomic: 0 once closed */
+    size_t holders; /* atomic: the owner and every set in use */
     int64_t *live;
 };
 
@@ -209,61 +212,65 @@ static void free_columns(slg_columns *columns) {
 
 slg_pool *slg_pool_new(size_t keep, int64_t *live) {
     slg_pool *pool = calloc(1, sizeof *pool);
-    if (pool == NULL) {
-        return NULL;
+    if (pool != NULL) {
+        pool->keep = keep;
+        pool->holders = 1;
+        pool->live = live;
     }
-    if (pthread_mutex_init(&pool->lock, NULL) != 0) {
-        free(pool);
-        return NULL;
-    }
-    pool->keep = keep;
-    pool->holders = 1;
-    pool->live = live;
     return pool;
 }
 
-/* Drops one holder, with the lock held; unlocks, and frees the pool after the last one. */
-static void leave(slg_pool *pool) {
-    const bool last = --pool->holders == 0;
-    pthread_mutex_unlock(&pool->lock);
-    if (last) {
-        pthread_mutex_destroy(&pool->lock);
+static bool enter(slg_pool *pool) { return !__atomic_test_and_set(&pool->busy, __ATOMIC_ACQUIRE); }
+
+static void leave(slg_pool *pool) { __atomic_clear(&pool->busy, __ATOMIC_RELEASE); }
+
+static void free_all(slg_columns *first) {
+    while (first != NULL) {
+        slg_columns *columns = first;
+        first = columns->next;
+        free_columns(columns);
+    }
+}
+
+/* Drops one holder; the last one frees the pool. */
+static void drop_holder(slg_pool *pool) {
+    if (__atomic_sub_fetch(&pool->holders, 1, __ATOMIC_ACQ_REL) == 0) {
+        free_all(pool->free);
         free(pool);
     }
 }
 
 void slg_pool_close(slg_pool *pool) {
-    pthread_mutex_lock(&pool->lock);
-    pool->keep = 0;
-    pool->kept = 0;
-    while (pool->free != NULL) {
-        slg_columns *columns = pool->free;
-        pool->free = columns->next;
-        free_columns(columns);
+    slg_columns *kept = NULL;
+    __atomic_store_n(&pool->keep, 0, __ATOMIC_RELAXED);
+    if (enter(pool)) {
+        kept = pool->free;
+        pool->free = NULL;
+        pool->kept = 0;
+        leave(pool);
     }
-    leave(pool);
+    free_all(kept);
+    drop_holder(pool);
 }
 
 static void empty(slg_binary *binary) { binary->used = binary->null_count = 0; }
 
 slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted, slg_layout layout) {
-    pthread_mutex_lock(&pool->lock);
-    slg_columns *columns = pool->free;
-    if (columns != NULL) {
-        pool->free = columns->next;
-        pool->kept--;
-    } else {
-        columns = calloc(1, sizeof *columns);
-    }
-    if (columns != NULL) {
-        pool->holders++;
-        if (pool->live != NULL) {
-            __atomic_fetch_add(pool->live, 1, __ATOMIC_RELAXED);
+    slg_columns *columns = NULL;
+    if (enter(pool)) {
+        columns = pool->free;
+        if (columns != NULL) {
+            pool->free = columns->next;
+            pool->kept--;
         }
+        leave(pool);
     }
-    pthread_mutex_unlock(&pool->lock);
-    if (columns == NULL) {
+    if (columns == NULL && (columns = calloc(1, sizeof *columns)) == NULL) {
         return NULL;
+    }
+    __atomic_fetch_add(&pool->holders, 1, __ATOMIC_RELAXED);
+    if (pool->live != NULL) {
+        __atomic_fetch_add(pool->live, 1, __ATOMIC_RELAXED);
     }
     columns->wanted = wanted;
     columns->layout = layout;
@@ -286,18 +293,23 @@ void slg_columns_release(slg_columns *columns) {
         return;
     }
     slg_pool *pool = columns->pool;
-    pthread_mutex_lock(&pool->lock);
+    bool is_kept = false;
     if (pool->live != NULL) {
         __atomic_fetch_sub(pool->live, 1, __ATOMIC_RELAXED);
     }
-    if (pool->kept < pool->keep) {
-        columns->next = pool->free;
-        pool->free = columns;
-        pool->kept++;
-    } else {
+    if (enter(pool)) {
+        is_kept = pool->kept < __atomic_load_n(&pool->keep, __ATOMIC_RELAXED);
+        if (is_kept) {
+            columns->next = pool->free;
+            pool->free = columns;
+            pool->kept++;
+        }
+        leave(pool);
+    }
+    if (!is_kept) {
         free_columns(columns);
     }
-    leave(pool);
+    drop_holder(pool);
 }
 
 /* ---- sizes --------------------------------------------------------------------------------- */

@@ -44,15 +44,6 @@ uint64_t slg_encode_size(const slg_encode_batch *batch, const slg_encode_record 
     return size + slg_uvarlong_size(size << 1);
 }
 
-static uint8_t *put_field(uint8_t *p, const uint8_t *data, int64_t size) {
-    p = slg_put_varint(p, (int32_t)size);
-    if (size > 0) {
-        memcpy(p, data, (size_t)size);
-        p += size;
-    }
-    return p;
-}
-
 /* Kafka's checks, in its order (MemoryRecordsBuilder.appendWithOffset, recordWritten). */
 static slg_status check(const slg_encode_batch *batch, int64_t offset, int64_t timestamp,
                         slg_error *error) {
@@ -122,8 +113,8 @@ slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *reco
         return status;
     }
     uint8_t *p = put_start(batch, body, record->offset, record->timestamp);
-    p = put_field(p, record->key, record->key_size);
-    p = put_field(p, record->value, record->value_size);
+    p = slg_put_field(p, record->key, record->key_size);
+    p = slg_put_field(p, record->value, record->value_size);
     *headers = slg_put_varint(p, record->header_count);
     note_record(batch, *headers + record->headers_size, record->offset, record->timestamp);
     return SLG_OK;
@@ -165,8 +156,4 @@ void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch,
                               SLG_BATCH_HEADER_SIZE - SLG_BATCH_CRC_FROM);
     crc = slg_crc32c(kernel, crc, payload, payload_size);
     slg_store_u32(header + SLG_BATCH_CRC_AT, crc);
-}
-
-int32_t slg_encode_sequence(int32_t sequence, int32_t increment) {
-    return slg_java_sequence(sequence, increment);
 }

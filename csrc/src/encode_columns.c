@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "encode_internal.h"
+#include "java.h"
 #include "seglog/format.h"
 #include "seglog/wire.h"
 
@@ -23,17 +24,8 @@ static bool timestamp_at(const slg_encoder *encoder, const slg_input_times *time
 
 /* ---- headers ------------------------------------------------------------------------------- */
 
-static uint8_t *put_field(uint8_t *p, const value *field) {
-    p = slg_put_varint(p, (int32_t)field->size);
-    if (field->size > 0) {
-        memcpy(p, field->data, (size_t)field->size);
-        p += field->size;
-    }
-    return p;
-}
-
-static slg_status header_at(const slg_input_headers *headers, int64_t item, value *key,
-                            value *content, slg_error *error) {
+static slg_status header_at(const slg_input_headers *headers, int64_t item, slg_value *key,
+                            slg_value *content, slg_error *error) {
     if (!value_at(&headers->key, item, key) || !value_at(&headers->value, item, content)) {
         return slg_fail(error, SLG_ARROW_LAYOUT, 0, 0, item);
     }
@@ -55,7 +47,7 @@ static slg_status measure_headers(const slg_input_headers *headers, int64_t row,
         return slg_fail(error, SLG_ARROW_LAYOUT, 0, headers->end, *to);
     }
     for (int64_t item = *from; item < *to; item++) {
-        value key, content;
+        slg_value key, content;
         const slg_status status = header_at(headers, item, &key, &content, error);
         if (status != SLG_OK) {
             return status;
@@ -72,9 +64,10 @@ static slg_status measure_headers(const slg_input_headers *headers, int64_t row,
 /* The sizes were checked before, so this cannot fail. */
 static void put_headers(const slg_input_headers *headers, int64_t from, int64_t to, uint8_t *p) {
     for (int64_t item = from; item < to; item++) {
-        value key, content;
+        slg_value key, content;
         (void)header_at(headers, item, &key, &content, NULL);
-        p = put_field(put_field(p, &key), &content);
+        p = slg_put_field(p, key.data, key.size);
+        p = slg_put_field(p, content.data, content.size);
     }
 }
 
@@ -121,7 +114,7 @@ static void open_next(slg_encoder *encoder) {
     const slg_encode_batch *done = &encoder->batch;
     if (encoder->fields.base_sequence >= 0) {
         encoder->fields.base_sequence =
-            slg_encode_sequence(encoder->fields.base_sequence, done->record_count);
+            slg_java_sequence(encoder->fields.base_sequence, done->record_count);
     }
     encoder->batches++;
     encoder->records += done->record_count;
@@ -159,7 +152,7 @@ bool slg_encoder_close(slg_encoder *encoder, uint8_t *header, const uint8_t *pay
 
 static slg_status encode_row(slg_encoder *encoder, const slg_input *input, int64_t row,
                              slg_error *error) {
-    value key, content;
+    slg_value key, content;
     slg_encode_record record;
     int64_t from, to;
     uint8_t *headers;

@@ -5,16 +5,17 @@
 #include <string.h>
 
 #include "seglog/encode_sources.h"
+#include "seglog/wire.h"
 
 enum { SLG_VIEW_BYTES = 16, SLG_VIEW_INLINE_MAX = 12 };
 
 /* A value in place; size -1 is null. */
-typedef struct value {
+typedef struct slg_value {
     const uint8_t *data;
     int64_t size;
-} value;
+} slg_value;
 
-static const value NONE = {NULL, -1};
+static const slg_value NONE = {NULL, -1};
 
 static inline bool is_valid(const uint8_t *validity, int64_t index) {
     return validity == NULL || (validity[index >> 3] >> (index & 7) & 1) != 0;
@@ -35,12 +36,12 @@ static inline bool bounds_of(const void *offsets, bool is_large, int64_t index, 
     return *from >= 0 && *from <= *to && *to <= end;
 }
 
-static inline bool view_at(const slg_input_binary *column, int64_t index, value *out) {
+static inline bool view_at(const slg_input_binary *column, int64_t index, slg_value *out) {
     const uint8_t *view = (const uint8_t *)column->offsets + index * SLG_VIEW_BYTES;
     int32_t size, block, at;
     memcpy(&size, view, sizeof size);
     if (size >= 0 && size <= SLG_VIEW_INLINE_MAX) {
-        *out = (value){view + 4, size};
+        *out = (slg_value){view + 4, size};
         return true;
     }
     memcpy(&block, view + 8, sizeof block);
@@ -49,12 +50,12 @@ static inline bool view_at(const slg_input_binary *column, int64_t index, value 
         at > column->block_sizes[block] - size) {
         return false;
     }
-    *out = (value){(const uint8_t *)column->blocks[block] + at, size};
+    *out = (slg_value){(const uint8_t *)column->blocks[block] + at, size};
     return true;
 }
 
 /* False if the column is inconsistent for this row. */
-static inline bool value_at(const slg_input_binary *column, int64_t row, value *out) {
+static inline bool value_at(const slg_input_binary *column, int64_t row, slg_value *out) {
     const int64_t index = column->first + row;
     int64_t from, to;
     if (column->kind == SLG_INPUT_NULLS || !is_valid(column->validity, index)) {
@@ -68,10 +69,10 @@ static inline bool value_at(const slg_input_binary *column, int64_t row, value *
                        &to)) {
             return false;
         }
-        *out = (value){column->data == NULL ? NULL : column->data + from, to - from};
+        *out = (slg_value){column->data == NULL ? NULL : column->data + from, to - from};
         return column->data != NULL || from == to;
     case SLG_INPUT_VIEW: return view_at(column, index, out);
-    default: *out = (value){column->data + index * column->width, column->width}; return true;
+    default: *out = (slg_value){column->data + index * column->width, column->width}; return true;
     }
 }
 

@@ -65,6 +65,15 @@ slg_status slg_open_read(int dir_fd, const char *path, bool follow_links, int *f
     return open_file(dir_fd, path, O_RDONLY, follow_links, fd, size, error);
 }
 
+slg_status slg_open_directory(int dir_fd, const char *path, bool follow_links, int *fd,
+                              slg_error *error) {
+    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow_links ? 0 : O_NOFOLLOW);
+    do {
+        *fd = openat(dir_fd, path, flags);
+    } while (*fd < 0 && errno == EINTR);
+    return *fd < 0 ? fail_io(error, 0) : SLG_OK;
+}
+
 slg_status slg_file_size(int fd, int64_t *size, slg_error *error) {
     struct stat st;
     const slg_status status = stat_regular(fd, &st, error);
@@ -290,9 +299,7 @@ static slg_seen see_and_read(int dir, const char *name, size_t each, uint8_t *ro
 void slg_look(const char *directory, const char *names, size_t count, size_t read_count,
               size_t each, uint8_t *room, slg_seen *seen) {
     int dir;
-    do {
-        dir = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    } while (dir < 0 && errno == EINTR);
+    (void)slg_open_directory(AT_FDCWD, directory, true, &dir, NULL);
     for (size_t i = 0; i < count; i++, names += strlen(names) + 1) {
         if (dir < 0) {
             seen[i] = (slg_seen){SLG_SEEN_UNKNOWN, -1};

@@ -18,6 +18,12 @@ static inline int64_t slg_java_subtract(int64_t a, int64_t b) {
 /* The cast (int) of a long: its low 32 bits. */
 static inline int32_t slg_java_int(int64_t value) { return (int32_t)(uint32_t)(uint64_t)value; }
 
+/* The hash of a Long in a HashMap (Long.hashCode, HashMap.hash), whose low bits are its bucket. */
+static inline uint32_t slg_java_hash(int64_t value) {
+    const uint32_t folded = (uint32_t)((uint64_t)value ^ (uint64_t)value >> 32);
+    return folded ^ folded >> 16;
+}
+
 /*
  * Kafka's DefaultRecordBatch.incrementSequence: sequences are 0 to 2^31 - 1, and 0 follows the
  * last. Other numbers, which no producer sends, wrap like Java's ints.

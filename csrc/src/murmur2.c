@@ -3,21 +3,18 @@
 #include <assert.h>
 
 #include "encode_internal.h"
+#include "seglog/wire.h"
 
 enum { SHIFT = 24 };
 
 static const uint32_t SEED = 0x9747b28c;
 static const uint32_t MULTIPLIER = 0x5bd1e995;
 
-static uint32_t word_at(const uint8_t *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 int32_t slg_murmur2(const uint8_t *data, size_t size) {
     const size_t whole = size & ~(size_t)3;
     uint32_t hash = SEED ^ (uint32_t)size;
     for (size_t at = 0; at < whole; at += 4) {
-        uint32_t word = word_at(data + at) * MULTIPLIER;
+        uint32_t word = slg_load_le32(data + at) * MULTIPLIER;
         word = (word ^ word >> SHIFT) * MULTIPLIER;
         hash = hash * MULTIPLIER ^ word;
     }
@@ -36,7 +33,7 @@ slg_status slg_murmur2_column(const slg_input_binary *column, int64_t rows, int3
                               int32_t null_value, int32_t *out, slg_error *error) {
     assert(partitions >= 0);
     for (int64_t row = 0; row < rows; row++) {
-        value key;
+        slg_value key;
         if (!value_at(column, row, &key)) {
             return slg_fail(error, SLG_ARROW_LAYOUT, row, 0, row);
         }

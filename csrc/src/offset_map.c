@@ -14,7 +14,7 @@
 enum {
     OFFSET_AT = SLG_MD5_SIZE,
     LAST_WORD_AT = SLG_MD5_SIZE - 4,
-    /* So many keys take as long one by one as all lanes do. */
+    /* Hashing this many keys one by one takes as long as all lanes together. */
     LANES_WORTH = 3
 };
 
@@ -27,7 +27,7 @@ bool slg_offset_map_renew(slg_offset_map *map, int32_t slot_count) {
         return false;
     }
 #ifdef MADV_HUGEPAGE
-    /* Advice: what the system does not heed changes nothing. */
+    /* Advice only: its failure changes nothing. */
     const uintptr_t begin = ((uintptr_t)slots + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
     const uintptr_t end = ((uintptr_t)slots + size) & ~(uintptr_t)(HUGE_PAGE - 1);
     if (begin < end) {
@@ -159,7 +159,7 @@ void slg_offset_map_look(const slg_offset_map *map, slg_offset_key *keys, size_t
             if (at < (uint64_t)map->marked) {
                 __builtin_prefetch(map->marks + at / SLG_OFFSETS_PER_MARK, 1);
             }
-        } else { /* nothing is ever taken out: it is not this one */
+        } else { /* another key, and no key is ever removed */
             key->slot = slot_of(map, key->hash, ++key->attempt);
             prefetch_slot(slot_at(map, key->slot));
         }
@@ -191,13 +191,13 @@ static void set_mark(slg_offset_map *map, int64_t offset, slg_mark mark) {
     }
 }
 
-/* The key at `offset` is put; it was at `before`, or nowhere (-1). */
+/* The key's offset becomes `offset`; it was `before`, -1 for a new key. */
 static void note_put(slg_offset_map *map, int64_t offset, int64_t before) {
     if (map->marked == 0) {
         return;
     }
     if (offset <= map->last_marked) {
-        map->marked = 0; /* an offset no longer says which record it is */
+        map->marked = 0; /* an offset no longer identifies one record */
         return;
     }
     map->last_marked = offset;

@@ -114,17 +114,17 @@ slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch
     return status;
 }
 
-slg_status slg_producers_complete_txn(slg_producers *producers, const slg_txn *done,
-                                      slg_error *error) {
-    const slg_txn *open = slg_txns_find(&producers->ongoing, done->first_offset);
+slg_status slg_producers_complete_txn(slg_producers *producers, int64_t first_offset,
+                                      int64_t last_offset, slg_error *error) {
+    const slg_txn *open = slg_txns_find(&producers->ongoing, first_offset);
     if (open == NULL) {
-        return slg_fail(error, SLG_TXN_NOT_STARTED, 0, 0, done->first_offset);
+        return slg_fail(error, SLG_TXN_NOT_STARTED, 0, 0, first_offset);
     }
     slg_txn ended = *open;
-    ended.last_offset = done->last_offset;
+    ended.last_offset = last_offset;
     const slg_status status = slg_txns_put(&producers->unreplicated, &ended, error);
     if (status == SLG_OK) {
-        slg_txns_close(&producers->ongoing, done->first_offset);
+        slg_txns_close(&producers->ongoing, first_offset);
         slg_producers_note_oldest(producers);
     }
     return status;
@@ -138,11 +138,7 @@ slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_e
         marker->first_offset = known->txn_first_offset;
         marker->last_stable_offset =
             slg_producers_last_stable(producers, marker->producer_id, marker->offset);
-        const slg_txn done = {.first_offset = marker->first_offset,
-                              .last_offset = marker->offset,
-                              .producer_id = marker->producer_id,
-                              .is_abort = marker->is_abort};
-        status = slg_producers_complete_txn(producers, &done, error);
+        status = slg_producers_complete_txn(producers, marker->first_offset, marker->offset, error);
     }
     slg_producer *producer;
     if (status == SLG_OK) {

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "java.h"
 #include "producers_internal.h"
 #include "seglog/format.h"
 
@@ -394,26 +395,14 @@ void slg_span_drop_verified(slg_span *span, slg_producers *producers) {
 
 /* ---- the commit ---------------------------------------------------------------------------- */
 
-static int by_number(const void *left, const void *right) {
-    const uint64_t a = *(const uint64_t *)left;
-    const uint64_t b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
-}
-
 /*
  * Kafka keeps the producers of an append in a HashMap and commits them in its order: by bucket, the
  * newest of a bucket first, because HashMap.computeIfAbsent puts a new key first. This determines
  * the order of new producers in a snapshot, and which transaction is kept if two begin at the same
  * offset.
  */
-static uint32_t hash_of(const slg_producer_map *changed, size_t place) {
-    const uint64_t id = (uint64_t)changed->all[place].id;
-    const uint32_t folded = (uint32_t)(id ^ id >> 32);
-    return folded ^ folded >> 16;
-}
-
 static uint64_t rank_of(const slg_producer_map *changed, size_t buckets, size_t place) {
-    const uint64_t bucket = hash_of(changed, place) & (buckets - 1);
+    const uint64_t bucket = slg_java_hash(changed->all[place].id) & (buckets - 1);
     return bucket << 32 | (UINT32_MAX - place);
 }
 
@@ -428,7 +417,8 @@ static size_t buckets_of(const slg_producer_map *changed) {
             buckets *= 2;
         }
         for (size_t j = 0; buckets < 64 && j < i; j++) {
-            held += ((hash_of(changed, i) ^ hash_of(changed, j)) & (buckets - 1)) == 0;
+            held += ((slg_java_hash(changed->all[i].id) ^ slg_java_hash(changed->all[j].id)) &
+                     (buckets - 1)) == 0;
         }
         if (held >= 7) {
             buckets *= 2;
@@ -449,7 +439,7 @@ static void make_order(slg_span *span) {
     for (size_t i = 0; i < changed->count; i++) {
         span->order[i] = rank_of(changed, buckets, i);
     }
-    qsort(span->order, changed->count, sizeof *span->order, by_number);
+    qsort(span->order, changed->count, sizeof *span->order, slg_by_number);
     if (span->started.count < 2) {
         return;
     }

@@ -2,11 +2,15 @@
 #ifndef SEGLOG_PRODUCERS_INTERNAL_H
 #define SEGLOG_PRODUCERS_INTERNAL_H
 
+#include "room.h"
 #include "seglog/producers.h"
 
-/* Makes room for `more` besides `count`; a capacity doubles. SLG_OK or SLG_NO_MEMORY. */
-slg_status slg_make_room(void **data, size_t *capacity, size_t count, size_t more, size_t width,
-                         slg_error *error);
+/* For qsort of uint64_t. */
+static inline int slg_by_number(const void *left, const void *right) {
+    const uint64_t a = *(const uint64_t *)left;
+    const uint64_t b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
 
 /* ---- producers by id ---- */
 

@@ -18,18 +18,13 @@ enum { BUCKETS_MIN = 16, TREE_BUCKETS_MIN = 64, BUCKET_KEYS_MAX = 8 };
  * the front. This order does not: it takes nine keys in one bucket of a map that is at most three
  * quarters full.)
  */
-static uint32_t hash_of(int64_t id) {
-    const uint64_t bits = (uint64_t)id;
-    const uint32_t folded = (uint32_t)(bits ^ bits >> 32); /* Long.hashCode */
-    return folded ^ folded >> 16;                          /* HashMap.hash */
-}
-
 static size_t buckets_of(const slg_producer_map *map) {
     size_t buckets = BUCKETS_MIN;
     for (size_t i = 0; i < map->count && buckets < TREE_BUCKETS_MIN; i++) {
         size_t held = 0;
         for (size_t j = 0; j < i; j++) {
-            held += ((hash_of(map->all[i].id) ^ hash_of(map->all[j].id)) & (buckets - 1)) == 0;
+            held += ((slg_java_hash(map->all[i].id) ^ slg_java_hash(map->all[j].id)) &
+                     (buckets - 1)) == 0;
         }
         if (held >= BUCKET_KEYS_MAX) {
             buckets *= 2;
@@ -42,12 +37,6 @@ static size_t buckets_of(const slg_producer_map *map) {
         buckets *= 2;
     }
     return buckets;
-}
-
-static int by_number(const void *left, const void *right) {
-    const uint64_t a = *(const uint64_t *)left;
-    const uint64_t b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
 }
 
 /* ---- the bytes ------------------------------------------------------------------------------ */
@@ -79,9 +68,9 @@ slg_status slg_snapshot_write(const slg_producers *producers, uint8_t *data, slg
         return slg_fail(error, SLG_NO_MEMORY, 0, (int64_t)map->count, 0);
     }
     for (size_t i = 0; i < map->count; i++) {
-        order[i] = (uint64_t)(hash_of(map->all[i].id) & (buckets - 1)) << 32 | i;
+        order[i] = (uint64_t)(slg_java_hash(map->all[i].id) & (buckets - 1)) << 32 | i;
     }
-    qsort(order, map->count, sizeof *order, by_number);
+    qsort(order, map->count, sizeof *order, slg_by_number);
     for (size_t i = 0; i < map->count; i++) {
         write_entry(data + SLG_SNAPSHOT_HEADER_SIZE + i * SLG_PRODUCER_ENTRY_SIZE,
                     map->all + (order[i] & UINT32_MAX));

@@ -7,25 +7,7 @@
 #include "seglog/file.h"
 
 /* A marker's batch has 78 bytes. */
-enum { SLOTS_MIN = 64, ROOM_MIN = 16, MARKER_BATCH_MAX = 256 };
-
-slg_status slg_make_room(void **data, size_t *capacity, size_t count, size_t more, size_t width,
-                         slg_error *error) {
-    if (more <= *capacity - count) {
-        return SLG_OK;
-    }
-    size_t wanted = *capacity > 0 ? *capacity : ROOM_MIN / 2;
-    while (wanted - count < more && wanted <= SIZE_MAX / 2 / width) {
-        wanted *= 2;
-    }
-    void *grown = wanted - count < more ? NULL : realloc(*data, wanted * width);
-    if (grown == NULL) {
-        return slg_fail(error, SLG_NO_MEMORY, 0, (int64_t)wanted, 0);
-    }
-    *data = grown;
-    *capacity = wanted;
-    return SLG_OK;
-}
+enum { SLOTS_MIN = 64, ENDED_MIN = 16, MARKER_BATCH_MAX = 256 };
 
 /* ---- producers by id ----------------------------------------------------------------------- */
 
@@ -161,7 +143,7 @@ static size_t lower_bound(const slg_txns *txns, int64_t first_offset) {
 
 /* Removes the ended ones once they are the majority, so that each entry moves only a few times. */
 static void compact(slg_txns *txns) {
-    if (txns->ended < ROOM_MIN || txns->ended <= txns->count / 2) {
+    if (txns->ended < ENDED_MIN || txns->ended <= txns->count / 2) {
         return;
     }
     size_t kept = 0;

@@ -136,14 +136,12 @@ bool slg_records_is_kept(const slg_row_filter *filter, int64_t timestamp, const 
 
 /* ---- from entry to entry ------------------------------------------------------------------- */
 
+/* check_order has refused the largest offset. */
 static void pass_entry(slg_records *records) {
     records->position += records->batch.size;
     records->next_offset = records->batch.last_offset + 1;
     records->state = BETWEEN_ENTRIES;
-    const int64_t last = records->batch.last_offset;
-    if (last == INT64_MAX || last + 1 >= records->options.end_offset) {
-        records->done = true;
-    }
+    records->done = records->next_offset >= records->options.end_offset;
 }
 
 static slg_status frame_entry(slg_records *records, slg_error *error) {

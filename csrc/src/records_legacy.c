@@ -71,12 +71,14 @@ slg_status slg_records_open_wrapper(slg_records *records, slg_error *error) {
     return status;
 }
 
-static void append_bytes(slg_binary *binary, int64_t row, const uint8_t *bytes, int32_t size) {
+static bool append_bytes(slg_binary *binary, int64_t row, const uint8_t *bytes, int32_t size) {
+    const uint8_t valid = size >= 0;
     if (size > 0) {
         memcpy(binary->bytes.data + binary->used, bytes, (size_t)size);
         binary->used += size;
     }
     ((int32_t *)(void *)binary->offsets.data)[row + 1] = (int32_t)binary->used;
+    return slg_binary_validate(binary, row, 1, &valid);
 }
 
 static slg_status append_message(slg_columns *columns, const slg_batch *batch, const slg_message *m,
@@ -92,19 +94,11 @@ static slg_status append_message(slg_columns *columns, const slg_batch *batch, c
                              m->value_size > 0 ? m->value_size : 0)) {
         return slg_fail(error, SLG_NO_MEMORY, batch->position, m->value_size, 0);
     }
-    if (slg_columns_want(columns, SLG_COLUMN_KEY)) {
-        const uint8_t valid = m->key_size >= 0;
-        append_bytes(&columns->key, row, m->key, m->key_size);
-        if (!slg_binary_validate(&columns->key, row, 1, &valid)) {
-            return slg_fail(error, SLG_NO_MEMORY, batch->position, row, 0);
-        }
-    }
-    if (slg_columns_want(columns, SLG_COLUMN_VALUE)) {
-        const uint8_t valid = m->value_size >= 0;
-        append_bytes(&columns->value, row, m->value, m->value_size);
-        if (!slg_binary_validate(&columns->value, row, 1, &valid)) {
-            return slg_fail(error, SLG_NO_MEMORY, batch->position, row, 0);
-        }
+    if ((slg_columns_want(columns, SLG_COLUMN_KEY) &&
+         !append_bytes(&columns->key, row, m->key, m->key_size)) ||
+        (slg_columns_want(columns, SLG_COLUMN_VALUE) &&
+         !append_bytes(&columns->value, row, m->value, m->value_size))) {
+        return slg_fail(error, SLG_NO_MEMORY, batch->position, row, 0);
     }
     if (slg_columns_want(columns, SLG_COLUMN_HEADERS)) {
         ((int32_t *)(void *)columns->header_lists.data)[row + 1] = (int32_t)columns->headers;

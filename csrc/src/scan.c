@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* d_type constants, O_NOFOLLOW, st_mtim under -std=c11 */
+#define _GNU_SOURCE /* d_type constants under -std=c11 */
 
 #include "seglog/scan.h"
 
@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include "room.h"
+#include "seglog/file.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -44,7 +48,7 @@ static bool parse_number(const char *text, size_t size, int64_t *number) {
     return true;
 }
 
-/* `<20 digits>-<10 digits>.checkpoint`, also with `-<random>`, `.part` or `.deleted` behind. */
+/* `<20 digits>-<10 digits>.checkpoint`, also with `-<random>`, `.part` or `.deleted` after it. */
 static bool is_raft_checkpoint(const char *name) {
     int at = 0;
     for (; at < NUMBER_DIGITS; at++) {
@@ -137,28 +141,6 @@ slg_file_class slg_classify_name(const char *name, int64_t *number) {
 
 /* ---- listing -------------------------------------------------------------------------------- */
 
-/* Makes room for `wanted` elements by doubling; the array is untouched when it fails. */
-static bool reserve(void **array, size_t *capacity, size_t wanted, size_t element) {
-    size_t grown = *capacity == 0 ? 256 : *capacity;
-    void *moved;
-    if (wanted <= *capacity) {
-        return true;
-    }
-    while (grown < wanted) {
-        if (grown > SIZE_MAX / 2 / element) {
-            return false;
-        }
-        grown *= 2;
-    }
-    moved = realloc(*array, grown * element);
-    if (moved == NULL) {
-        return false;
-    }
-    *array = moved;
-    *capacity = grown;
-    return true;
-}
-
 static bool add_numbered(slg_listing *listing, int64_t number, uint32_t has) {
     void *array = listing->numbered;
     if (listing->numbered_count > 0 &&
@@ -166,8 +148,8 @@ static bool add_numbered(slg_listing *listing, int64_t number, uint32_t has) {
         listing->numbered[listing->numbered_count - 1].has |= has;
         return true;
     }
-    if (!reserve(&array, &listing->numbered_capacity, listing->numbered_count + 1,
-                 sizeof *listing->numbered)) {
+    if (slg_make_room(&array, &listing->numbered_capacity, listing->numbered_count, 1,
+                      sizeof *listing->numbered, NULL) != SLG_OK) {
         return false;
     }
     listing->numbered = array;
@@ -179,11 +161,15 @@ static bool add_other(slg_listing *listing, const char *name, slg_file_class cla
     const size_t size = strlen(name) + 1;
     void *names = listing->names;
     void *classes = listing->classes;
-    bool room = reserve(&names, &listing->names_capacity, listing->names_size + size, 1);
+    slg_status status =
+        slg_make_room(&names, &listing->names_capacity, listing->names_size, size, 1, NULL);
     listing->names = names;
-    room = room && reserve(&classes, &listing->other_capacity, listing->other_count + 1, 1);
-    listing->classes = classes;
-    if (!room) {
+    if (status == SLG_OK) {
+        status =
+            slg_make_room(&classes, &listing->other_capacity, listing->other_count, 1, 1, NULL);
+        listing->classes = classes;
+    }
+    if (status != SLG_OK) {
         return false;
     }
     memcpy(listing->names + listing->names_size, name, size);
@@ -192,7 +178,7 @@ static bool add_other(slg_listing *listing, const char *name, slg_file_class cla
     return true;
 }
 
-/* SLG_FILE_FOREIGN for a regular file; false when the entry is gone again. */
+/* SLG_FILE_FOREIGN for a regular file; false if the entry has vanished. */
 static bool kind_of(int dir, const struct dirent *entry, slg_file_class *kind) {
     struct stat st;
     switch (entry->d_type) {
@@ -203,7 +189,7 @@ static bool kind_of(int dir, const struct dirent *entry, slg_file_class *kind) {
     default: *kind = SLG_FILE_SPECIAL; return true;
     }
     if (fstatat(dir, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-        /* Not listable is not gone: the checks will say what is wrong with it. */
+        /* It exists: the checks will report what is wrong with it. */
         *kind = SLG_FILE_FOREIGN;
         return errno != ENOENT;
     }
@@ -234,9 +220,9 @@ static bool add_entry(slg_listing *listing, int dir, const struct dirent *entry)
 }
 
 /*
- * Directory order is hash order, and there are four million names to a million segments, so this is
- * a radix sort: eight passes by byte at most, and a pass in which all bytes are equal (most,
- * with real offsets) costs nothing. Names bear no negative numbers.
+ * Directory order is hash order, and a million segments have four million names, so this is a radix
+ * sort: at most eight passes, one per byte. A pass is skipped if all bytes are equal, as most are
+ * with real offsets. Numbers of names are not negative.
  */
 static bool sort_numbered(slg_listing *listing) {
     const size_t count = listing->numbered_count;
@@ -283,11 +269,18 @@ static void merge_numbered(slg_listing *listing) {
     listing->numbered_count = kept + 1;
 }
 
-slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error *error) {
-    slg_status status = SLG_OK;
-    DIR *dir = opendir(path);
+slg_status slg_list_partition(int dir_fd, const char *path, slg_listing *listing,
+                              slg_error *error) {
+    int fd;
+    slg_status status = slg_open_directory(dir_fd, path, true, &fd, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    DIR *dir = fdopendir(fd);
     if (dir == NULL) {
-        return slg_fail_errno(error, SLG_IO, 0, errno);
+        status = slg_fail_errno(error, SLG_IO, 0, errno);
+        close(fd);
+        return status;
     }
     for (size_t files = 0;; files++) {
         errno = 0;
@@ -298,7 +291,7 @@ slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error 
             }
             break;
         }
-        if (!add_entry(listing, dirfd(dir), entry)) {
+        if (!add_entry(listing, fd, entry)) {
             status = slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
             break;
         }

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* O_DIRECTORY, st_mtim under -std=c11 */
+#define _GNU_SOURCE /* AT_FDCWD, st_mtim under -std=c11 */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include "seglog/index.h"
 #include "seglog/scan.h"
 
-/* A whole number of entries of every kind (the least common multiple of 8, 12 and 34 is 408), and
- * more than the indexes of most segments: one read each. */
+/* A whole number of entries of every kind (the least common multiple of 8, 12 and 34 is 408).
+ * Larger than the indexes of most segments, so that one read suffices. */
 enum { BUFFER_SIZE = 408 * 160 };
 
 static const char *const SUFFIXES[] = {".log", ".index", ".timeindex", ".txnindex"};
@@ -41,7 +41,7 @@ static slg_status stat_log(const segment *s, int64_t *size, int64_t *mtime_ms, s
         return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, (int64_t)(st.st_mode & S_IFMT));
     }
     *size = (int64_t)st.st_size;
-    *mtime_ms = (int64_t)MTIME(st).tv_sec * 1000 + (int64_t)MTIME(st).tv_nsec / 1000000;
+    *mtime_ms = slg_modified_ms(&st);
     if (st.st_size > INT32_MAX) {
         return slg_fail(error, SLG_FILE_TOO_LARGE, 0, INT32_MAX, (int64_t)st.st_size);
     }
@@ -49,9 +49,8 @@ static slg_status stat_log(const segment *s, int64_t *size, int64_t *mtime_ms, s
 }
 
 /*
- * Passes over a hole at `position`: an index that its broker never trimmed is 10 MiB of which
- * hardly a block was written, once for each partition. Returns the position after it. Small files
- * are just read.
+ * Skips a hole at `position` and returns the position after it: each partition may have an index
+ * that its broker never trimmed, 10 MiB of which few blocks were written. Small files are read.
  */
 static int64_t pass_hole(int fd, slg_index_check *check, int64_t position, int64_t whole) {
     const int64_t width = (int64_t)slg_index_entry_size(check->kind);
@@ -68,7 +67,7 @@ static slg_status check_entries(const segment *s, int fd, slg_index_check *check
     const int64_t width = (int64_t)slg_index_entry_size(check->kind);
     const int64_t whole = file_size - file_size % width;
     const int64_t limit = check->kind == SLG_INDEX_KIND_TXN ? SLG_TXN_INDEX_MAX : INT32_MAX;
-    /* A sparse file of a terabyte costs nothing to make, and hours to read. */
+    /* A sparse file of a terabyte takes no space, but hours to read. */
     if (file_size > limit) {
         return slg_fail(error, SLG_LIMIT, 0, limit, file_size);
     }
@@ -115,10 +114,10 @@ static slg_status check_index_once(const segment *s, slg_file_class file, bool s
 }
 
 /*
- * A running broker appends to the log, then to the mapped index, while this reads: an entry may be
- * ahead of the log size that was seen, or half written. So what looks wrong is looked at again with
- * a log size younger than the entry: a problem that stays in its place is one. Every round that
- * finds another gets further, as all before it was sound.
+ * While this reads, a running broker appends to the log and then to the mapped index: an entry may
+ * be ahead of the log size that was read, or half written. So a check that fails is repeated with a
+ * log size read after the entry; a problem at the same position is real. Each round that finds
+ * another problem finds it further on, because all before it was sound.
  */
 static slg_status check_index_again(segment *s, slg_file_class file, bool strict, int64_t *size,
                                     slg_error *error) {
@@ -139,7 +138,7 @@ static slg_status check_index_again(segment *s, slg_file_class file, bool strict
 static slg_status check_index(segment *s, slg_file_class file, int64_t *size, slg_error *error) {
     const slg_status status = check_index_again(s, file, false, size, error);
     if (status == SLG_OK && file == SLG_FILE_TXN_INDEX && s->level == SLG_CHECK_FULL) {
-        /* Kafka's rules came first, so that nothing stricter can hide what Kafka dies of. */
+        /* Kafka's rules come first, so that no stricter rule hides an error that stops Kafka. */
         return check_index_again(s, file, true, size, error);
     }
     return status;
@@ -205,9 +204,9 @@ slg_status slg_check_segments(const char *path, const int64_t *numbers, const ui
     table t = {.out = out, .problems = problems, .problem_count = 0};
     segment s = {.level = level};
     *problem_count = 0;
-    s.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s.dir < 0) {
-        return slg_fail_errno(error, SLG_IO, 0, errno);
+    const slg_status status = slg_open_directory(AT_FDCWD, path, true, &s.dir, error);
+    if (status != SLG_OK) {
+        return status;
     }
     s.buffer = malloc(BUFFER_SIZE);
     if (s.buffer == NULL) {

@@ -4,12 +4,7 @@
 
 #include <stdint.h>
 #include <string.h>
-
-#if defined(__APPLE__)
-#define MTIME(st) ((st).st_mtimespec)
-#else
-#define MTIME(st) ((st).st_mtim)
-#endif
+#include <sys/stat.h>
 
 enum { SLG_NAME_DIGITS = 20, SLG_NAME_SIZE = SLG_NAME_DIGITS + sizeof ".timeindex" };
 
@@ -23,6 +18,17 @@ static inline const char *slg_segment_name(char name[SLG_NAME_SIZE], int64_t num
     }
     memcpy(name + SLG_NAME_DIGITS, suffix, strlen(suffix) + 1);
     return name;
+}
+
+/* When a file was last changed, in ms. It wraps as in Java's File.lastModified: some file systems
+ * keep any number of seconds. */
+static inline int64_t slg_modified_ms(const struct stat *st) {
+#if defined(__APPLE__)
+    const struct timespec time = st->st_mtimespec;
+#else
+    const struct timespec time = st->st_mtim;
+#endif
+    return (int64_t)((uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000);
 }
 
 #endif

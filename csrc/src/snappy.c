@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "seglog/wire.h"
+
 enum {
     TABLE_BITS = 14,
     TABLE_MIN = 256,
@@ -21,15 +23,6 @@ enum {
 };
 
 size_t slg_snappy_bound(size_t size) { return 32 + size + size / 6; }
-
-static uint32_t load32(const uint8_t *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    value = __builtin_bswap32(value);
-#endif
-    return value;
-}
 
 static uint8_t *emit_literal(uint8_t *out, const uint8_t *from, size_t size) {
     if (size == 0)
@@ -91,7 +84,7 @@ static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out
         size_t found;
         /* Steps grow while no match is found: 32 steps of 1 byte, then of 2, ... */
         for (uint32_t skip = 32;;) {
-            const uint32_t bytes = load32(data + at), step = skip >> 5;
+            const uint32_t bytes = slg_load_le32(data + at), step = skip >> 5;
             const size_t next = at + step;
             skip += step;
             if (next > limit)
@@ -99,7 +92,7 @@ static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out
             uint16_t *const entry = table + slot(bytes, mask);
             found = *entry;
             *entry = (uint16_t)at;
-            if (load32(data + found) == bytes)
+            if (slg_load_le32(data + found) == bytes)
                 break;
             at = next;
         }
@@ -112,12 +105,12 @@ static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out
             emitted = at = end;
             if (at >= limit)
                 return emit_literal(out, data + emitted, size - emitted);
-            table[slot(load32(data + at - 1), mask)] = (uint16_t)(at - 1);
-            bytes = load32(data + at);
+            table[slot(slg_load_le32(data + at - 1), mask)] = (uint16_t)(at - 1);
+            bytes = slg_load_le32(data + at);
             uint16_t *const entry = table + slot(bytes, mask);
             found = *entry;
             *entry = (uint16_t)at;
-        } while (load32(data + found) == bytes);
+        } while (slg_load_le32(data + found) == bytes);
         at++;
     }
 }

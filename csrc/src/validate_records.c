@@ -229,12 +229,8 @@ size_t slg_headers_rewrite(const slg_record *record, uint8_t *into) {
             slg_utf8_replace(header.key, (size_t)header.key_size, to + SLG_VARINT_SIZE_MAX);
         uint8_t *key = slg_put_varint(to, (int32_t)key_size);
         memmove(key, to + SLG_VARINT_SIZE_MAX, key_size);
-        to = key + key_size;
-        to = slg_put_varint(to, header.value_size < 0 ? -1 : header.value_size);
-        if (header.value_size > 0) {
-            memcpy(to, header.value, (size_t)header.value_size);
-            to += header.value_size;
-        }
+        to = slg_put_field(key + key_size, header.value,
+                           header.value_size < 0 ? -1 : header.value_size);
     }
     return (size_t)(to - into);
 }

@@ -120,7 +120,7 @@ static void check_listing(void) {
     slg_error error;
     size_t others = 0;
     enter_directory("listing");
-    CHECK_EQ(slg_list_partition(".", &listing, &error), SLG_OK);
+    CHECK_EQ(slg_list_partition(AT_FDCWD, ".", &listing, &error), SLG_OK);
     CHECK(listing.numbered_count == 0 && listing.other_count == 0);
     slg_listing_free(&listing);
     for (size_t i = 0; i < NAME_COUNT; i++) {
@@ -130,7 +130,7 @@ static void check_listing(void) {
     CHECK(symlink(FIVE ".log", "00000000000000000006.log") == 0);
     CHECK(mkfifo("00000000000000000007.log", 0600) == 0);
     CHECK(mkdir("00000000000000000008.log", 0700) == 0);
-    CHECK_EQ(slg_list_partition(".", &listing, &error), SLG_OK);
+    CHECK_EQ(slg_list_partition(AT_FDCWD, ".", &listing, &error), SLG_OK);
     CHECK_EQ(listing.numbered_count, 2);
     CHECK(listing.numbered[0].number == 5 && listing.numbered[0].has == 31);
     CHECK(listing.numbered[1].number == INT64_MAX && listing.numbered[1].has == SLG_HAS_LOG);
@@ -143,9 +143,9 @@ static void check_listing(void) {
     CHECK_EQ(class_in(&listing, "00000000000000000007.log"), SLG_FILE_SPECIAL);
     CHECK_EQ(class_in(&listing, "00000000000000000008.log"), SLG_FILE_DIRECTORY);
     slg_listing_free(&listing);
-    CHECK_EQ(slg_list_partition("none", &listing, &error), SLG_IO);
+    CHECK_EQ(slg_list_partition(AT_FDCWD, "none", &listing, &error), SLG_IO);
     CHECK_EQ(error.sys_errno, ENOENT);
-    CHECK_EQ(slg_list_partition(FIVE ".log", &listing, &error), SLG_IO);
+    CHECK_EQ(slg_list_partition(AT_FDCWD, FIVE ".log", &listing, &error), SLG_IO);
     CHECK_EQ(error.sys_errno, ENOTDIR);
     slg_listing_free(&listing);
     CHECK(chdir("..") == 0);
@@ -162,7 +162,7 @@ static void check_order(void) {
         put_number(number, i % 2 ? ".index" : ".snapshot", "", 0);
     }
     slg_listing listing = {0};
-    CHECK_EQ(slg_list_partition(".", &listing, NULL), SLG_OK);
+    CHECK_EQ(slg_list_partition(AT_FDCWD, ".", &listing, NULL), SLG_OK);
     CHECK(listing.numbered_count > 100 && listing.other_count == 0);
     for (size_t i = 0; i < listing.numbered_count; i++) {
         CHECK(i == 0 || listing.numbered[i - 1].number < listing.numbered[i].number);
@@ -304,6 +304,23 @@ static void check_long_index(void) {
     CHECK(chdir("..") == 0);
 }
 
+/* A time so late that its milliseconds wrap, as in Java, where the file system keeps it. */
+static void check_late_change(void) {
+    const struct timespec late[2] = {{1000, 0}, {INT64_C(1) << 60, 7000000}};
+    const uint8_t log[1] = {SLG_HAS_LOG};
+    struct stat st;
+    enter_directory("late");
+    put_number(0, ".log", "", 0);
+    CHECK(utimensat(AT_FDCWD, "00000000000000000000.log", late, 0) == 0);
+    CHECK(stat("00000000000000000000.log", &st) == 0);
+    const slg_segment_columns out = {log_size, index_size, time_size, txn_size, mtime, statuses};
+    CHECK_EQ(slg_check_segments(".", NUMBERS, log, 1, 900, SLG_CHECK_KAFKA, &out, problems,
+                                &problem_count, NULL),
+             SLG_OK);
+    CHECK_EQ(mtime[0], (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000);
+    CHECK(chdir("..") == 0);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 1 || chdir(argv[1]) == 0);
     check_names();
@@ -311,5 +328,6 @@ int main(int argc, char **argv) {
     check_order();
     check_segments();
     check_long_index();
+    check_late_change();
     return 0;
 }

@@ -8,9 +8,12 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from seglog._native import file as native
+from seglog._native.clean_load import load_clean
+from seglog._native.scan import check_segments, list_partition
 from seglog.errors import KafkaStorageError
 
 
@@ -108,6 +111,22 @@ def test_open_read(tmp_path: Path) -> None:
     os.close(opened)
     with pytest.raises(ValueError, match="null byte"):
         native.open_read("a\0b")
+
+
+def test_a_path_does_not_end_at_a_null_byte(tmp_path: Path) -> None:
+    """C would set the size of `file`, or list another directory."""
+    (tmp_path / "file").write_bytes(b"abc")
+    path = f"{tmp_path}/file\0.log"
+    rows = np.zeros(1, np.int64)
+    for call in (lambda: native.open_read(path), lambda: native.set_size(path, 0),
+                 lambda: native.look(f"{tmp_path}\0", ["file"]),
+                 lambda: list_partition(f"{tmp_path}\0"),
+                 lambda: check_segments(f"{tmp_path}\0", rows, rows.astype(np.uint8)),
+                 lambda: load_clean(f"{tmp_path}\0", ["t-0"], rows),
+                 lambda: load_clean(tmp_path, ["t-0\0"], rows)):
+        with pytest.raises(ValueError, match="null byte"):
+            call()
+    assert (tmp_path / "file").read_bytes() == b"abc"
 
 
 def test_whatever_is_no_file_is_refused_at_once_and_leaks_nothing(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 /*
- * What the log cleaner does with batches of magic 2: keys into the offset map, which records stay,
- * and the bytes that a batch becomes (Kafka: Cleaner.buildOffsetMapForSegment,
- * Cleaner.shouldRetainRecord, MemoryRecords.filterTo).
+ * The log cleaner's work on batches of magic 2: it puts keys into the offset map, chooses the
+ * records to keep, and writes the batches that they become (Kafka:
+ * Cleaner.buildOffsetMapForSegment, Cleaner.shouldRetainRecord, MemoryRecords.filterTo).
  *
- * The walk refuses what Kafka's reader refuses, and a batch that is refused changes no output. No
- * state is kept; only slg_clean_output and slg_clean_work own memory.
+ * The walk refuses what Kafka's reader refuses; a refused batch changes no output. No state is
+ * kept; only slg_clean_output and slg_clean_work own memory.
  */
 #ifndef SEGLOG_CLEAN_H
 #define SEGLOG_CLEAN_H
@@ -30,33 +30,34 @@ extern "C" {
 slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t start_offset,
                             int32_t limit, slg_mapped *found);
 
-/* Which records of a batch stay. */
+/* Which records of a batch are kept. */
 typedef struct slg_retention {
     const slg_offset_map *map;
     bool keeps_all;        /* a control batch */
-    bool keeps_none;       /* its records may go whatever the map says */
-    bool keeps_tombstones; /* records without a value may not go yet */
-    bool uses_marks;       /* the map's marks are of these records */
+    bool keeps_none;       /* its records may be removed whatever the map says */
+    bool keeps_tombstones; /* records without a value must be kept for now */
+    bool uses_marks;       /* the map's marks belong to these records */
 } slg_retention;
 
 typedef struct slg_retained {
     int64_t read, kept;
-    int64_t invalid;    /* records without a key, which go */
-    int64_t max_offset; /* of those kept, -1 without one */
-    bool has_tombstone; /* among those kept */
+    int64_t invalid;    /* records without a key, which are removed */
+    int64_t max_offset; /* of the kept records, -1 if there are none */
+    bool has_tombstone; /* among the kept records */
 } slg_retained;
 
-/* A record that stays: the number of those before it, and the byte where it begins. */
+/* A kept record: the number of records before it, and the byte at which it begins. */
 typedef struct slg_kept {
     uint32_t number, at;
 } slg_kept;
 
-/* The most records that `size` bytes can be. */
+/* The largest number of records that fit in `size` bytes. */
 static inline size_t slg_records_max(size_t size) { return size / 7 + 1; }
 
 /*
- * Lists the found->kept records that stay, in their order; `kept` has room for the batch's record
- * count or slg_records_max of its plain bytes, whichever is less. SLG_NO_MORE: all were good.
+ * Lists the found->kept records that are kept, in order. `kept` has room for the batch's record
+ * count or slg_records_max of its uncompressed bytes, whichever is less. SLG_NO_MORE: all were
+ * good.
  */
 slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk,
                                slg_kept *kept, slg_retained *found);
@@ -68,20 +69,20 @@ typedef struct slg_map_counts {
 } slg_map_counts;
 
 /*
- * Puts the keys of the batches from row *row on and moves *row on, up to the first that is not
- * DONE. `data` is the span that the rows count their positions from, and they lie inside of it.
- * `ahead` has keys of these rows, or is NULL. map->latest_offset follows the batches.
+ * Puts the keys of the batches from row *row on, and advances *row up to the first that is not
+ * DONE. The rows' positions count from `data` and lie inside it. `ahead` has keys of these rows, or
+ * is NULL. Sets map->latest_offset to the last offset of the last batch.
  */
 slg_clean_step slg_map_batches(slg_offset_map *map, const uint8_t *data, const slg_batch *batches,
                                size_t count, size_t *row, int64_t start_offset, int32_t limit,
                                slg_batch_keys *ahead, slg_map_counts *counts);
 
-/* The same of one batch, whose plain records are given. */
+/* The same for one batch, from its uncompressed records. */
 slg_clean_step slg_map_batch(slg_offset_map *map, const slg_batch *batch, const uint8_t *records,
                              size_t size, int64_t start_offset, int32_t limit,
                              slg_map_counts *counts);
 
-/* The same of one row whose keys `ahead` has. */
+/* The same for one row whose keys are in `ahead`. */
 slg_clean_step slg_map_row(slg_offset_map *map, const slg_batch *batches, size_t row,
                            slg_batch_keys *ahead, int64_t start_offset, int32_t limit,
                            slg_map_counts *counts);
@@ -90,10 +91,10 @@ typedef struct slg_clean_rules {
     const slg_offset_map *map;
     bool uses_marks;
     int64_t now;                   /* ms */
-    int64_t new_horizon;           /* that a batch gets now; negative: none can be written */
-    int64_t upper_bound;           /* a batch that ends before it stays */
-    const int64_t *producers;      /* ids, increasing */
-    const int64_t *last_offsets;   /* of their last data records, -1 without one */
+    int64_t new_horizon; /* delete horizon of new tombstones; negative if there is none */
+    int64_t upper_bound; /* the batch that ends just before this offset is kept */
+    const int64_t *producers; /* ids, increasing */
+    const int64_t *last_offsets; /* of their last data records, -1 if there are none */
     size_t producer_count;
     slg_crc32c_kernel kernel;
 } slg_clean_rules;
@@ -103,25 +104,25 @@ typedef struct slg_clean_counts {
 } slg_clean_counts;
 
 /*
- * The bytes that stay of a span. As long as nothing in between went they are the range of the span
- * itself, and nothing is copied; then `size` bytes at `data`, followed by that range.
+ * The kept bytes of a span: `size` bytes at `data`, followed by a range of the span itself. While
+ * the kept batches are consecutive, there is only the range and nothing is copied.
  */
 typedef struct slg_clean_output {
     const uint8_t *span;
     size_t range_from, range_to;
     uint8_t *data;
     size_t size, capacity;
-    int64_t max_offset; /* of the retained records; a batch that is kept whole has its last */
+    int64_t max_offset; /* of the kept records; of a batch kept whole, its last offset */
 } slg_clean_output;
 
-/* Begins with another span; the memory stays. */
+/* Begins another span; keeps the memory. */
 void slg_clean_output_begin(slg_clean_output *output, const uint8_t *span);
-/* A batch of the span stays as it is. False: no memory. */
+/* Keeps a batch of the span as it is. False if out of memory. */
 bool slg_clean_keep(slg_clean_output *output, size_t position, size_t size, int64_t last_offset);
-/* Bytes of another batch. False: no memory. */
+/* Adds the bytes of another batch. False if out of memory. */
 bool slg_clean_write(slg_clean_output *output, const uint8_t *data, size_t size,
                      int64_t max_offset);
-/* All bytes; NULL: no memory. */
+/* All kept bytes, or NULL if out of memory. */
 const uint8_t *slg_clean_output_end(slg_clean_output *output, size_t *size);
 void slg_clean_output_free(slg_clean_output *output);
 
@@ -131,7 +132,7 @@ typedef struct slg_clean_work {
     size_t kept_room; /* records */
     uint8_t *headers;
     size_t headers_room;
-    uint8_t *built; /* room of the encoded records of a compressed batch */
+    uint8_t *built; /* the encoded records of a compressed batch */
     size_t built_room;
     slg_encode_batch batch; /* the last one built */
     slg_encode_fields fields;
@@ -139,21 +140,21 @@ typedef struct slg_clean_work {
 
 void slg_clean_work_free(slg_clean_work *work);
 
-/* As slg_map_batches: what stays of the batches goes to the output. */
+/* As slg_map_batches, but adds the kept records of the batches to the output. */
 slg_clean_step slg_clean_batches(const slg_clean_rules *rules, const uint8_t *data,
                                  const slg_batch *batches, size_t count, size_t *row,
                                  slg_clean_output *output, slg_clean_work *work,
                                  slg_clean_counts *counts);
 
 /*
- * The same of one batch, whose plain records are given. COMPRESS: the records that stay are the
- * bytes of work->batch behind its header, and slg_clean_seal takes them when they are compressed.
+ * The same for one batch, from its uncompressed records. COMPRESS: the kept records are the bytes
+ * of work->batch after its header; the caller compresses them and calls slg_clean_seal.
  */
 slg_clean_step slg_clean_batch(const slg_clean_rules *rules, const slg_batch *batch,
                                const uint8_t *records, size_t size, slg_clean_output *output,
                                slg_clean_work *work, slg_clean_counts *counts);
 
-/* Writes work->batch with its compressed records. False: no memory. */
+/* Writes work->batch with its compressed records. False if out of memory. */
 bool slg_clean_seal(const slg_clean_rules *rules, const uint8_t *payload, size_t size,
                     slg_clean_output *output, slg_clean_work *work);
 

@@ -123,7 +123,7 @@ static inline bool slg_columns_want(const slg_columns *columns, slg_column colum
  */
 slg_pool *slg_pool_new(size_t keep, int64_t *live);
 
-/* Frees the kept sets; a set in use is freed with its last reference. */
+/* Frees the kept sets, at the latest with the last set in use, which its last reference frees. */
 void slg_pool_close(slg_pool *pool);
 
 /* An empty set with one reference, or NULL if out of memory. Any thread. */

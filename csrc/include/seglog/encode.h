@@ -107,9 +107,6 @@ void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch,
                      const slg_encode_fields *fields, const uint8_t *payload, size_t payload_size,
                      slg_crc32c_kernel kernel);
 
-/* The sequence `increment` records later; sequences wrap from 2^31 - 1 to 0. */
-int32_t slg_encode_sequence(int32_t sequence, int32_t increment);
-
 #ifdef __cplusplus
 }
 #endif

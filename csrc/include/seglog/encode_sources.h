@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 typedef enum slg_input_kind {
-    SLG_INPUT_NULLS = 0,  /* every value is null; no memory is looked at */
+    SLG_INPUT_NULLS = 0,  /* every value is null; no memory is read */
     SLG_INPUT_BINARY = 1, /* Arrow's binary and utf8: 32-bit offsets */
     SLG_INPUT_LARGE = 2,  /* large_binary and large_utf8: 64-bit offsets */
     SLG_INPUT_VIEW = 3,   /* binary_view and utf8_view */
@@ -27,18 +27,18 @@ typedef enum slg_input_kind {
 /* A column of byte strings. Row `i` of the input is value `first + i`, bit `first + i`. */
 typedef struct slg_input_binary {
     slg_input_kind kind;
-    const uint8_t *validity; /* NULL: nothing is null */
+    const uint8_t *validity; /* NULL: no value is null */
     const void *offsets;     /* BINARY: int32, LARGE: int64, VIEW: views of 16 bytes */
     const uint8_t *data;
     int64_t first;
-    int64_t end;             /* BINARY and LARGE: the last offset, none lies behind it */
+    int64_t end;             /* BINARY and LARGE: the last offset, which none exceeds */
     int64_t width;           /* FIXED: bytes of a value */
     const void *const *blocks; /* VIEW */
     const int64_t *block_sizes;
     int64_t block_count;
 } slg_input_binary;
 
-/* Milliseconds since 1970 from 64-bit integers of some unit. */
+/* Timestamps: 64-bit integers, which are converted to milliseconds since 1970. */
 typedef struct slg_input_times {
     const int64_t *data; /* NULL: every row has the default */
     const uint8_t *validity;
@@ -80,7 +80,7 @@ typedef enum slg_input_column {
     SLG_INPUT_OTHER
 } slg_input_column;
 
-/* Which column a name means: "key", "value", "timestamp", "headers". */
+/* The column of a name: "key", "value", "timestamp", "headers". */
 slg_input_column slg_input_named(const char *name);
 
 /*

@@ -27,6 +27,11 @@ extern "C" {
 slg_status slg_open_read(int dir_fd, const char *path, bool follow_links, int *fd, int64_t *size,
                          slg_error *error);
 
+/* Opens a directory for its names and for calls relative to it, close-on-exec. On SLG_OK the caller
+ * closes *fd. SLG_IO. */
+slg_status slg_open_directory(int dir_fd, const char *path, bool follow_links, int *fd,
+                              slg_error *error);
+
 /* The size of an open regular file. SLG_FILE_KIND, SLG_IO. */
 slg_status slg_file_size(int fd, int64_t *size, slg_error *error);
 

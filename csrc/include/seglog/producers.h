@@ -296,9 +296,10 @@ void slg_span_commit(slg_span *span, slg_producers *producers);
 int64_t slg_producers_last_stable(const slg_producers *producers, int64_t producer_id,
                                   int64_t marker_offset);
 
-/* Ends a transaction. SLG_TXN_NOT_STARTED if none with its first offset is open, SLG_NO_MEMORY. */
-slg_status slg_producers_complete_txn(slg_producers *producers, const slg_txn *done,
-                                      slg_error *error);
+/* Ends a transaction; `last_offset` is its marker's. SLG_TXN_NOT_STARTED if none with this first
+ * offset is open, SLG_NO_MEMORY. */
+slg_status slg_producers_complete_txn(slg_producers *producers, int64_t first_offset,
+                                      int64_t last_offset, slg_error *error);
 
 #ifdef __cplusplus
 }

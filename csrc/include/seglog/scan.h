@@ -1,10 +1,10 @@
 /*
  * One pass over a partition directory, and checks of many segments per call.
  *
- * Both run without locks, write nothing and create nothing, and may run in several threads at once,
- * also on the same directory. No descriptor outlives a call. Names that are no Kafka name, links,
- * fifos, devices and files that vanish are outcomes, never surprises: nothing but a regular file is
- * opened, links are not followed, and an open never blocks.
+ * Both take no locks, write nothing and create nothing; several threads may run them at once, also
+ * on the same directory. No descriptor outlives a call. Foreign names, links, fifos, devices and
+ * files that vanish are outcomes, not failures: only regular files are opened, links are not
+ * followed, and an open never blocks.
  */
 #ifndef SEGLOG_SCAN_H
 #define SEGLOG_SCAN_H
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* What a directory entry is. Values are stable: Python shows them as seglog FileClass. */
+/* The kinds of directory entries. The values are stable: Python's FileClass has the same. */
 typedef enum slg_file_class {
     SLG_FILE_LOG = 0, /* the first five: `<20 digits><suffix>`, counted in the listing's numbers */
     SLG_FILE_INDEX = 1,
@@ -34,8 +34,8 @@ typedef enum slg_file_class {
     SLG_FILE_QUORUM_STATE = 11, /* quorum-state */
     SLG_FILE_TEXT_TEMPORARY = 12, /* `.tmp` beside one of the text files */
     SLG_FILE_OTHER_NUMBER = 13, /* `5.log`: Kafka reads the number, then opens another name */
-    SLG_FILE_NOT_A_NUMBER = 14, /* `foo.log`: Kafka dies of it */
-    SLG_FILE_FOREIGN = 15, /* Kafka does not look at it */
+    SLG_FILE_NOT_A_NUMBER = 14, /* `foo.log`: Kafka fails to load the log */
+    SLG_FILE_FOREIGN = 15, /* Kafka ignores it */
     SLG_FILE_DIRECTORY = 16,
     SLG_FILE_LINK = 17,
     SLG_FILE_SPECIAL = 18 /* fifo, socket, device */
@@ -50,8 +50,8 @@ enum {
     SLG_HAS_SNAPSHOT = 1 << SLG_FILE_SNAPSHOT
 };
 
-/* The class that a regular file of this name has. Sets *number for the five and for .swap,
- * .cleaned and other numbers; leaves it alone otherwise. */
+/* The class of a regular file with this name. Sets *number for the five, .swap, .cleaned and other
+ * numbers; otherwise leaves it unchanged. */
 slg_file_class slg_classify_name(const char *name, int64_t *number);
 
 typedef struct slg_numbered {
@@ -73,19 +73,19 @@ typedef struct slg_listing {
     size_t files_max; /* 0: any number */
 } slg_listing;
 
-/* Lists the directory at `path` into *listing, which must be zeroed but for `files_max`. The caller
- * frees it in every case. SLG_IO (a directory that does not open or does not read), SLG_NO_MEMORY,
- * or SLG_LIMIT as soon as there are more than `files_max` entries. */
-slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error *error);
+/* Lists the directory at `path`, relative to `dir_fd`, into *listing, which must be zeroed but
+ * for `files_max`. The caller frees it in every case. SLG_IO (the directory cannot be opened or
+ * read), SLG_NO_MEMORY, or SLG_LIMIT if there are more than `files_max` entries. */
+slg_status slg_list_partition(int dir_fd, const char *path, slg_listing *listing, slg_error *error);
 void slg_listing_free(slg_listing *listing);
 
 typedef enum slg_check_level {
-    SLG_CHECK_KAFKA = 0, /* what Kafka checks at load: log file, index exists, transaction index */
+    SLG_CHECK_KAFKA = 0, /* as Kafka's load: log file, index exists, transaction index */
     SLG_CHECK_FULL = 1 /* and every entry of every index against the segment's limits */
 } slg_check_level;
 
-/* Output columns, one value per segment, owned by the caller. Sizes are bytes; -1 where the file
- * does not exist or was not looked at. `status` is the first problem of the segment, or SLG_OK. */
+/* Output columns, one value per segment, owned by the caller. Sizes are bytes; -1 if the file is
+ * missing or was not checked. `status` is the first problem of the segment, or SLG_OK. */
 typedef struct slg_segment_columns {
     int64_t *log_size;
     int64_t *index_size;
@@ -111,8 +111,8 @@ enum { SLG_PROBLEMS_PER_SEGMENT = 4 };
 /*
  * Checks `count` segments of the directory at `path`. `numbers` ascend; `end_offset` is the base of
  * the segment after the last one of this call (INT64_MAX: none). `problems` has room for
- * SLG_PROBLEMS_PER_SEGMENT * count; *problem_count is set. Returns SLG_IO when the directory itself
- * does not open; whatever is wrong with a segment is a problem, not a failure.
+ * SLG_PROBLEMS_PER_SEGMENT * count; *problem_count is set. SLG_IO if the directory itself
+ * cannot be opened; anything wrong with a segment is a problem, not a failure.
  */
 slg_status slg_check_segments(const char *path, const int64_t *numbers, const uint8_t *has,
                               size_t count, int64_t end_offset, slg_check_level level,

@@ -269,6 +269,16 @@ static inline uint8_t *slg_put_varlong(uint8_t *p, int64_t v) {
     return slg_put_uvarlong(p, slg_zigzagged64(v));
 }
 
+/* A size and its bytes; -1 for null. */
+static inline uint8_t *slg_put_field(uint8_t *p, const uint8_t *data, int64_t size) {
+    p = slg_put_varint(p, (int32_t)size);
+    if (size > 0) {
+        memcpy(p, data, (size_t)size);
+        p += size;
+    }
+    return p;
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -142,6 +142,7 @@ cdef extern from "seglog/wire.h" nogil:
     uint8_t *slg_put_uvarlong(uint8_t *p, uint64_t v) noexcept
     uint8_t *slg_put_varint(uint8_t *p, int32_t v) noexcept
     uint8_t *slg_put_varlong(uint8_t *p, int64_t v) noexcept
+    uint8_t *slg_put_field(uint8_t *p, const uint8_t *data, int64_t size) noexcept
 
 
 cdef extern from "seglog/crc32c.h" nogil:
@@ -165,6 +166,8 @@ cdef extern from "seglog/utf8.h" nogil:
 cdef extern from "seglog/file.h" nogil:
     slg_status slg_open_read(int dir_fd, const char *path, bint follow_links, int *fd, int64_t
         *size, slg_error *error) noexcept
+    slg_status slg_open_directory(int dir_fd, const char *path, bint follow_links, int *fd,
+        slg_error *error) noexcept
     slg_status slg_file_size(int fd, int64_t *size, slg_error *error) noexcept
     slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got, slg_error
         *error) noexcept

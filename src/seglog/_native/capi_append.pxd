@@ -173,8 +173,8 @@ cdef extern from "seglog/producers.h" nogil:
     void slg_span_commit(slg_span *span, slg_producers *producers) noexcept
     int64_t slg_producers_last_stable(const slg_producers *producers, int64_t producer_id, int64_t
         marker_offset) noexcept
-    slg_status slg_producers_complete_txn(slg_producers *producers, const slg_txn *done, slg_error
-        *error) noexcept
+    slg_status slg_producers_complete_txn(slg_producers *producers, int64_t first_offset, int64_t
+        last_offset, slg_error *error) noexcept
 
 
 cdef extern from "seglog/validate.h" nogil:

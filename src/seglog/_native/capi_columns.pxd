@@ -252,7 +252,6 @@ cdef extern from "seglog/encode.h" nogil:
         const uint8_t *fields, size_t size, slg_error *error) noexcept
     void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch, const slg_encode_fields
         *fields, const uint8_t *payload, size_t payload_size, slg_crc32c_kernel kernel) noexcept
-    int32_t slg_encode_sequence(int32_t sequence, int32_t increment) noexcept
 
 
 cdef extern from "seglog/encode_sources.h" nogil:

@@ -133,7 +133,8 @@ cdef extern from "seglog/scan.h" nogil:
         size_t other_capacity
         size_t files_max
 
-    slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error *error) noexcept
+    slg_status slg_list_partition(int dir_fd, const char *path, slg_listing *listing, slg_error
+        *error) noexcept
     void slg_listing_free(slg_listing *listing) noexcept
 
     ctypedef enum slg_check_level:

@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
+from seglog._native.file cimport encoded
 from seglog._native.status cimport check
 
 CLEAN_DTYPE = np.dtype([
@@ -28,7 +29,7 @@ assert CLEAN_DTYPE.itemsize == sizeof(slg_clean_partition)
 
 
 cdef bytes _packed(object names):
-    return b"".join([os.fsencode(name) + b"\0" for name in names])
+    return b"".join([encoded(name) + b"\0" for name in names])
 
 
 def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint will_write=True,
@@ -50,7 +51,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     snapshot that the caller writes at the log's end; -1 where it is there. The indexes of the last
     segment are at `indexes_at`, for `write_indexes`; -1 where they are there.
     """
-    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes raw = os.path.abspath(encoded(root))
     cdef bytes packed = _packed(names)
     cdef const char *c_root = raw
     cdef const char *c_names = packed
@@ -92,7 +93,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
 def write_indexes(root, names, rows, bytes contents not None):
     """Gives the last segments of plain rows of a load after a crash the indexes that their recovery
     found. A row whose files cannot be written is not plain afterwards; nothing else is raised."""
-    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes raw = os.path.abspath(encoded(root))
     cdef bytes packed = _packed(names)
     cdef const char *c_root = raw
     cdef const char *c_names = packed
@@ -120,7 +121,7 @@ def sync_clean(root, names, rows, *, bint logs=False):
     """Makes durable what plain `rows` of a load after a crash rely on, with `logs` also the log of
     the last segment. KafkaStorageError names the partition, or `root` where Linux syncs its whole
     file system, for more than 64 rows."""
-    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes raw = os.path.abspath(encoded(root))
     cdef bytes packed = _packed(names)
     cdef const char *c_root = raw
     cdef const char *c_names = packed
@@ -137,13 +138,13 @@ def sync_clean(root, names, rows, *, bint logs=False):
         status = slg_clean_sync(c_root, c_names, <const slg_clean_partition *>&held[0], count,
                                 logs, &failed, &error)
     if status != SLG_OK:
-        check(status, &error, os.path.join(root, names[failed]) if count <= 64 else root)
+        check(status, &error, os.path.join(root, names[failed]) if failed < count else root)
 
 
 def largest_timestamps(root, names, base_offsets):
     """The largest timestamp (ms) of one segment of each partition, as retention asks for it; the
     smallest int64 where it cannot be told."""
-    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes raw = os.path.abspath(encoded(root))
     cdef bytes packed = _packed(names)
     cdef const char *c_root = raw
     cdef const char *c_names = packed

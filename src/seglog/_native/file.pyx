@@ -14,20 +14,26 @@ cdef enum:
     LOOK_BYTES = 1 << 14  # of each
 
 
+cdef bytes encoded(path):
+    """The bytes of a path for C, which would end it at a null byte."""
+    cdef bytes name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError("embedded null byte")
+    return name
+
+
 def open_read(path, *, bint follow_links=False):
     """Opens a regular file for reading and returns `(fd, size)`; the caller closes `fd`.
 
     A fifo, a device, a directory or (without `follow_links`) a symbolic link raises
     KafkaStorageError without waiting.
     """
-    cdef bytes name = os.fsencode(path)
+    cdef bytes name = encoded(path)
     cdef const char *c_name = name
     cdef int fd = -1
     cdef int64_t size = 0
     cdef slg_error error
     cdef slg_status status
-    if b"\0" in name:
-        raise ValueError("embedded null byte")
     with nogil:
         status = slg_open_read(AT_FDCWD, c_name, follow_links, &fd, &size, &error)
     check(status, &error, path)
@@ -107,7 +113,7 @@ def start_writeback(int fd, int64_t position, int64_t size):
 
 def set_size(path, int64_t size):
     """Truncates the regular file `path`, or extends it with zeros. Raises for a link."""
-    cdef bytes name = os.fsencode(path)
+    cdef bytes name = encoded(path)
     cdef const char *c_name = name
     cdef slg_error error
     cdef slg_status status
@@ -124,7 +130,7 @@ def look(directory, read, measure=()):
     """
     cdef slg_seen seen[LOOK_FILES]
     cdef uint8_t room[LOOK_FILES * LOOK_BYTES]
-    cdef bytes home = os.fsencode(directory)
+    cdef bytes home = encoded(directory)
     cdef const char *c_home = home
     cdef Py_ssize_t count, i, read_count = len(read)
     cdef bytes packed

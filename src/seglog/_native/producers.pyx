@@ -287,10 +287,8 @@ cdef class ProducerTable:
     def complete_txn(self, int64_t first_offset, int64_t last_offset):
         """Ends a transaction. Returns whether it was open."""
         cdef slg_error error
-        cdef slg_txn done
-        cdef slg_status status
-        done.first_offset, done.last_offset = first_offset, last_offset
-        status = slg_producers_complete_txn(&self._state, &done, &error)
+        cdef slg_status status = slg_producers_complete_txn(&self._state, first_offset,
+                                                            last_offset, &error)
         if status == SLG_TXN_NOT_STARTED:
             return False
         check(status, &error, None)

@@ -7,9 +7,11 @@ import numpy as np
 
 from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy
+from posix.fcntl cimport AT_FDCWD
 
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
+from seglog._native.file cimport encoded
 from seglog._native.status cimport check
 
 # A million segments in one call: the problems of a slice are taken before the next one is checked.
@@ -150,12 +152,12 @@ def list_partition(path):
     cdef slg_listing listing
     cdef slg_error error
     cdef slg_status status
-    cdef bytes raw = os.fsencode(path)
+    cdef bytes raw = encoded(path)
     cdef const char *c_path = raw
     cdef char[::1] into
     listing = slg_listing(NULL, 0, 0, NULL, 0, 0, NULL, 0, 0, 0)
     with nogil:
-        status = slg_list_partition(c_path, &listing, &error)
+        status = slg_list_partition(AT_FDCWD, c_path, &listing, &error)
     try:
         check(status, &error, path)
         numbered = np.empty(listing.numbered_count, _NUMBERED_DTYPE)
@@ -185,7 +187,7 @@ def check_segments(path, base_offsets, flags, level=CheckLevel.KAFKA, *, end_off
     cdef slg_segment_columns out
     cdef slg_error error
     cdef slg_status status
-    cdef bytes raw = os.fsencode(path)
+    cdef bytes raw = encoded(path)
     cdef const char *c_path = raw
     cdef char[::1] problems
     cdef int64_t[:, ::1] sizes
