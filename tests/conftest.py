@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -47,6 +48,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(
             items=[item for item in items if item.get_closest_marker("judge")])
         items[:] = [item for item in items if not item.get_closest_marker("judge")]
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay to the end: no search for garbage, of which tests
+    make many, looks through them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
