@@ -9,7 +9,7 @@
         sanitize portability clean
 
 # What runs is what was installed, whatever the shell around us exports.
-unexport PYTHONPATH PYTHONHOME
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 SOURCES := $(shell find src csrc -name '*.py' -o -name '*.py[xi]' -o -name '*.pxd' \
                    -o -name '*.[ch]') src/seglog/py.typed setup.py pyproject.toml MANIFEST.in README.md LICENSE

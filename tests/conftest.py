@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -46,6 +48,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(
             items=[item for item in items if item.get_closest_marker("judge")])
         items[:] = [item for item in items if not item.get_closest_marker("judge")]
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay to the end: no search for garbage, of which tests
+    make many, looks through them again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All that need Spark run in one process; but with the judges they take too long for one."""
+    if effort.IS_QUICK and config.getoption("dist") == "loadfile":
+        from tests.support.schedule import FolderScheduling
+
+        return FolderScheduling(config, log)
+    return None
 
 
 @pytest.fixture(scope="session")

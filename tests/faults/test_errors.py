@@ -12,6 +12,7 @@ import pytest
 from tests.faults.box import CHANGES, DENIED, FULL_DISK, IO, QUESTIONS, Box, points
 from tests.faults.directories import Damaged, names
 from tests.faults.test_kill import End, end_of
+from tests.support.effort import quick_each
 
 # A refusal of a single call, and of every call from one on: a disk that is going, one that is gone.
 ONCE, FOR_GOOD = 0, 1
@@ -69,7 +70,7 @@ def refusals(box: Box, damaged: dict[str, Damaged], tmp_path: Path, name: str) -
     return Refusals(box, damaged[name], tmp_path / "data")
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", quick_each(names(), 2))
 def test_a_read_that_fails_cuts_nothing(refusals: Refusals) -> None:
     """EIO in a read is an error that names the file and the byte; never a reason to cut."""
     errors = 0
@@ -81,7 +82,7 @@ def test_a_read_that_fails_cuts_nothing(refusals: Refusals) -> None:
     assert errors or refusals.expected[0]
 
 
-@pytest.mark.parametrize("name", names()[::3])
+@pytest.mark.parametrize("name", quick_each(names()[::3], 2))
 def test_a_question_that_fails_cuts_nothing(refusals: Refusals) -> None:
     """EIO where a directory is listed, a file looked for or opened: none counts as missing."""
     for calls in QUESTIONS.split(","):
@@ -89,7 +90,7 @@ def test_a_question_that_fails_cuts_nothing(refusals: Refusals) -> None:
             refusals.refuse(calls, point, IO, ONCE)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", quick_each(names(), 2))
 def test_a_change_that_fails_loses_nothing(refusals: Refusals) -> None:
     """A full disk, a dying one, one that may not be written to."""
     count = refusals.count(CHANGES)

@@ -13,6 +13,7 @@ from tests.differential.sources import GOLDEN_CONFIG
 from tests.faults.box import CHANGES, Box, points, snapshot
 from tests.faults.directories import Damaged, names
 from tests.faults.managed import make_directory
+from tests.support.effort import quick_each
 
 End = tuple[str | None, str, Any, dict[str, str]]
 SIGKILL = 9
@@ -28,7 +29,7 @@ def end_of(answer: dict[str, Any], root: Path) -> End:
             answer.get("result"), snapshot(root))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", quick_each(names(), 2))
 def test_a_killed_load_is_begun_again(box: Box, damaged: dict[str, Damaged], tmp_path: Path,
                                       name: str) -> None:
     case, root = damaged[name], tmp_path / "data"

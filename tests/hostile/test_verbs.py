@@ -30,8 +30,9 @@ from tests.oracle.writer import LogConfig
 from tests.support import damage_files, damage_records  # noqa: F401  (register their kinds)
 from tests.support.absurd import make_absurd
 from tests.support.damage import KINDS, damage
+from tests.support.effort import how_many
 
-SECONDS = min(float(os.environ.get("SEGLOG_FUZZ_SECONDS", "10")), 3600.0)
+SECONDS = min(float(how_many("SEGLOG_FUZZ_SECONDS", 10, 3)), 3600.0)
 SEED = int(os.environ.get("SEGLOG_FUZZ_SEED", "0"))
 SECONDS_PER_CALL = 120.0
 MEMORY_BYTES = 3 << 30

@@ -29,10 +29,11 @@ from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
+from tests.support.effort import IS_QUICK
 from tests.support.waiting import PATIENCE
 
 NOW = 1_700_000_000_000
-SECONDS = 1.5
+SECONDS = 0.5 if IS_QUICK else 1.5
 RECORDS = 3
 
 

@@ -32,6 +32,20 @@ def s3(bucket: Path) -> Iterator[dict[str, str]]:
         pytest.skip(str(missing))
 
 
+@pytest.fixture(scope="session", params=[
+    "in process", pytest.param("versitygw", marks=pytest.mark.judge)])
+def any_s3(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Storage options for `s3://golden/...`: on the server of the faults without any, which has
+    nothing to build, and on the real one."""
+    if request.param == "versitygw":
+        yield request.getfixturevalue("s3")
+        return
+    pytest.importorskip("obstore", reason="obstore is not installed (pip install 'seglog[s3]')")
+    with serve_faulty(request.getfixturevalue("bucket")) as server:
+        server.is_noting = False
+        yield options_of(server.port)
+
+
 @pytest.fixture(scope="session")
 def hdfs(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real HDFS with some logs below /data."""

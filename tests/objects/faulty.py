@@ -58,10 +58,13 @@ class Faulty:
     quote: str = '"'  # around entity tags in a list; Azure uses none
     asked: list[Asked] = field(default_factory=list)
     stall_seconds: float = 2.0
+    is_noting: bool = True  # `asked` gets every request
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, method: str, key: str, start: int, end: int) -> Asked:
         """Counts a request."""
+        if not self.is_noting:
+            return Asked(method, key, start, end)
         with self.lock:
             number = sum((one.method, one.key, one.start, one.end) == (method, key, start, end)
                          for one in self.asked)
@@ -72,6 +75,7 @@ class Faulty:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two writes: 40 ms for each answer else
     faulty: Faulty
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -184,6 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault, _BROKEN)
         elif not key and "uploads" in parse_qs(url.query, True):
             self._answer(200, self._unfinished(parse_qs(url.query, True).get("prefix", [""])[0]))
+        elif not key and not path.is_dir():
+            self._answer(404, b"<Error><Code>NoSuchBucket</Code><Message>?</Message></Error>")
         elif not key:
             self._answer(200, self._listing(path, parse_qs(url.query).get("prefix", [""])[0]))
         elif not path.is_file():

@@ -16,6 +16,7 @@ from seglog import PartitionLog
 from seglog.arrow import decode_range
 from seglog.errors import KafkaStorageError
 from tests.objects.faulty import Asked, Faulty
+from tests.support.effort import quick_first
 from tests.support.reading import rows_of
 from tests.support.waiting import wait_for
 
@@ -67,7 +68,7 @@ def test_faults_that_pass_cost_time_and_no_record(
     assert any(drawn.values())
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", quick_first(FAULTS, len(FAULTS) - 1))  # a stall is waited for
 def test_faults_that_stay_are_one_error_with_object_and_reason(
         faulty: Faulty, hasty: dict[str, str], log_dir: Path, fault: int | str) -> None:
     segments = sorted(path.name for path in log_dir.glob("*.log"))

@@ -109,6 +109,7 @@ def rows(log: PartitionLog) -> list[dict[str, list[Any]]]:
     return [columns.to_pylists() for columns in log.to_arrow()]
 
 
+@pytest.mark.judge
 @pytest.mark.parametrize("cloud, scheme", [(azure, "az"), (google, "gs")])
 def test_logs_read_as_from_the_disk(golden: Path, cloud: Any, scheme: str) -> None:
     try:

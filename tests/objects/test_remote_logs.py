@@ -1,4 +1,4 @@
-"""Logs in a bucket on a real server: reads there equal reads from the disk."""
+"""Logs in a bucket: reads there equal reads from the disk. A real server is a judge."""
 
 from __future__ import annotations
 
@@ -86,24 +86,24 @@ def seen(path: str, root: str, seed: int, storage: dict[str, str] | None) -> lis
 
 @pytest.mark.parametrize("kind", quick_first(["real", "old", "damaged"], 1))
 def test_every_golden_log_reads_as_from_the_disk(
-        bucket: Path, s3: dict[str, str], kind: str) -> None:
+        bucket: Path, any_s3: dict[str, str], kind: str) -> None:
     root = bucket / "golden"
     names = sorted(partitions(root / kind))
     assert len(names) > 5
     for seed, name in enumerate(names):
         local = seen(str(root / kind / name), f"{root}/", seed, None)
-        remote = seen(f"s3://golden/{kind}/{name}", "s3://golden/", seed, s3)
+        remote = seen(f"s3://golden/{kind}/{name}", "s3://golden/", seed, any_s3)
         assert remote == local, name
 
 
 @pytest.mark.parametrize("on_damage", ["raise", "skip"])
 def test_ranges_travel_to_another_process(
-        bucket: Path, s3: dict[str, str], on_damage: OnDamage) -> None:
+        bucket: Path, any_s3: dict[str, str], on_damage: OnDamage) -> None:
     """The pickled ranges of a Spark task include their file's location."""
     options = DecodeOptions(on_damage=on_damage)
     count = 0
     for name in sorted(partitions(bucket / "golden" / "real")):
-        log = PartitionLog.open(f"s3://golden/real/{name}", storage_options=s3)
+        log = PartitionLog.open(f"s3://golden/real/{name}", storage_options=any_s3)
         parts, where = pickle.loads(pickle.dumps((log.ranges(3000, on_damage=on_damage),
                                                   log.where)))
         rows = [row for part in parts
@@ -117,12 +117,12 @@ def test_ranges_travel_to_another_process(
     assert count > 100
 
 
-def test_a_data_directory_is_found_below_a_url(bucket: Path, s3: dict[str, str]) -> None:
+def test_a_data_directory_is_found_below_a_url(bucket: Path, any_s3: dict[str, str]) -> None:
     for folder in sorted((bucket / "golden" / "real").iterdir()):
         if folder.name == "truth" or not folder.is_dir():
             continue
         local = find_partitions(folder)
-        remote = find_partitions(f"s3://golden/real/{folder.name}/", s3)
+        remote = find_partitions(f"s3://golden/real/{folder.name}/", any_s3)
         assert remote.keys() == local.keys()
         assert {path.rpartition("/")[2] for path in remote.values()} == {
             path.rpartition("/")[2] for path in local.values()}
@@ -133,12 +133,13 @@ def test_a_data_directory_is_found_below_a_url(bucket: Path, s3: dict[str, str])
     ("s3://golden/real", "no partition directory"),
     ("s3://nobucket/x-0", "NoSuchBucket"),
 ])
-def test_other_places_are_named(s3: dict[str, str], url: str, said: str) -> None:
+def test_other_places_are_named(any_s3: dict[str, str], url: str, said: str) -> None:
     with pytest.raises(KafkaStorageError, match=said) as caught:
-        PartitionLog.open(url, storage_options=s3)
+        PartitionLog.open(url, storage_options=any_s3)
     assert url in str(caught.value)
 
 
+@pytest.mark.judge
 def test_a_wrong_secret_is_told_and_not_shown(s3: dict[str, str]) -> None:
     wrong = {**s3, "aws_secret_access_key": "not-the-secret-at-all"}
     with pytest.raises(KafkaStorageError, match="403") as caught:

@@ -27,6 +27,12 @@ def quick_first(values: Iterable[Any], quick: int) -> list[Any]:
             for number, value in enumerate(values)]
 
 
+def quick_each(values: Iterable[Any], step: int) -> list[Any]:
+    """Values of a parameter: each `step`th from the first on, and the others as judges."""
+    return [value if number % step == 0 else pytest.param(value, marks=pytest.mark.judge)
+            for number, value in enumerate(values)]
+
+
 def examples(thorough: int) -> int:
     """How many examples Hypothesis draws: a fifth of them in a quick run."""
     return max(10, thorough // 5) if IS_QUICK else thorough

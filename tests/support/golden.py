@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -126,7 +127,8 @@ def read_truth(path: Path, isolation: str = "read_uncommitted") -> list[dict[str
     return rows
 
 
-def real_partitions() -> list[tuple[str, str]]:
+@functools.cache
+def real_partitions() -> tuple[tuple[str, str], ...]:
     """(set, partition directory) of every real directory with a truth, without unpacking."""
     with tarfile.open(ARCHIVE) as archive:
         names = archive.getnames()
@@ -135,7 +137,7 @@ def real_partitions() -> list[tuple[str, str]]:
         parts = name.removeprefix("./").split("/")
         if parts[:2] == ["real", "truth"] and parts[-1].endswith(".jsonl"):
             found.append((parts[2], parts[3].removesuffix(".jsonl")))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 if __name__ == "__main__":
