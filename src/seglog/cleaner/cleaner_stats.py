@@ -34,7 +34,7 @@ class CleanerStats:
     _done: float = 0.0
 
     def add_copied(self, other: CleanerStats) -> None:
-        """Adds what another thread copied, which is zeros from then on."""
+        """Adds the counts that another thread copied, and sets them to zero there."""
         for name in ("bytes_read", "bytes_written", "messages_read", "invalid_messages_read",
                      "messages_written"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -45,7 +45,7 @@ class CleanerGauges:
             }, {"logDirectory": path})
 
     def remove(self) -> None:
-        """Removes all of them."""
+        """Removes all gauges of the cleaner."""
         self._registry.remove_all(self._names)
 
     def _most(self, value: Callable[[CleanerThread], int]) -> int:

@@ -28,11 +28,11 @@ class CleanedTransactionMetadata:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the batches after these are as those at the beginning of a log."""
+        """Whether no transaction is open and no aborted one is still to come."""
         return not (self._ongoing_committed or self._ongoing_aborted or self._aborted)
 
     def go_on_from(self, other: CleanedTransactionMetadata) -> None:
-        """Takes over what another knows, which began idle where this one is."""
+        """Takes over the state of another, which began idle at this one's position."""
         self._ongoing_committed, self._ongoing_aborted, self._aborted = (
             other._ongoing_committed, other._ongoing_aborted, other._aborted)
 
@@ -74,7 +74,7 @@ class CleanedTransactionMetadata:
         return True
 
     def pass_over(self, offset: int) -> None:
-        """Records that batches up to this offset came, none of which is part of a transaction."""
+        """Passes over batches up to this offset, none of which is part of a transaction."""
         while self._aborted and self._aborted[0][0] <= offset:
             one = heapq.heappop(self._aborted)[2]
             self._ongoing_aborted.setdefault(one.producer_id, (one, False))
