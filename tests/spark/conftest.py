@@ -15,7 +15,6 @@ import pytest
 from tests.kafka.harness import KafkaUnavailable
 from tests.kafka.jars import spark_kafka_jars
 from tests.spark.environments import JVM
-from tests.support.effort import IS_QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _peer_jars() -> list[Path]:
-    """Spark's own Kafka source if it is available; its tests, judges all of them, give the reason
-    if it is not."""
-    if IS_QUICK:
-        return []
+    """Spark's own Kafka source if it is available; its tests give the reason if it is not."""
     try:
         return spark_kafka_jars()
     except KafkaUnavailable:
