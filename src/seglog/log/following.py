@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from seglog._native.append import LogLock
+from seglog._native.log_lock import LogLock
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
 from seglog.log.follower_queue import Followers
