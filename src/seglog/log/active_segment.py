@@ -49,8 +49,8 @@ class ActiveSegment:
     @property
     def index_entries(self) -> int:
         """The number of entries of its offset index."""
-        return (self.files.offset_index.entries if self._writer is None
-                else self._writer.offset_entries)
+        writer = self._writer  # a reader asks without the lock
+        return self.files.offset_index.entries if writer is None else writer.offset_entries
 
     # ---- rolling ------------------------------------------------------------------------------
 

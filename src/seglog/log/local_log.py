@@ -167,6 +167,15 @@ class LocalLog:
 
     # ---- the end and the active segment -------------------------------------------------------
 
+    def index_entries(self, base_offset: int) -> int:
+        """The entries in the offset index of the active segment, for a reader without the lock.
+
+        0 if the segment at `base_offset` is active no more: its index was trimmed, and may lack
+        entries that its successor has. A mapped read after the end of a file kills the process.
+        """
+        active = self.active
+        return active.index_entries if active.base_offset == base_offset else 0
+
     def update_files(self) -> None:
         """Updates `segments` with the appends to the active one."""
         if self.files.is_closed:

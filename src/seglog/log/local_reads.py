@@ -86,7 +86,7 @@ class LocalReads:
                                        f"{segment.reader.path}")
         base, size, entries = segment.base_offset, segment.size, segment.entries
         if size is None or entries is None:
-            size, entries = (end.relative_position_in_segment, self._local.active.index_entries)
+            size, entries = end.relative_position_in_segment, self._local.index_entries(base)
         if base < bound.segment_base_offset:
             max_position = size
         elif base == bound.segment_base_offset:
@@ -123,7 +123,8 @@ class LocalReads:
     def _add_aborted(self, view: SegmentView, segment: OpenSegment, start_offset: int,
                      found: FetchDataInfo) -> None:
         """Adds the aborted transactions of the records. The offset index bounds the last offset."""
-        entries = self._local.active.index_entries if segment.entries is None else segment.entries
+        entries = (self._local.index_entries(segment.base_offset) if segment.entries is None
+                   else segment.entries)
         stop = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
         entry = segment.reader.index.upper_bound(stop, entries)
         if entry is not None:

@@ -55,7 +55,7 @@ class LogReads:
             if segment is not None and base <= last:
                 size, entries = segment.size, segment.entries
                 if size is None and base == end[1]:
-                    size, entries = end[2], local.active.index_entries
+                    size, entries = end[2], local.index_entries(base)
                 if size is not None and entries is not None:
                     try:
                         found = segment.reader.fetch(
