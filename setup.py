@@ -37,6 +37,7 @@ STEMS = [
     "fetch",
     "file",
     "index",
+    "log_lock",
     "murmur2",
     "producers",
     "rebuild",

@@ -39,6 +39,8 @@ void slg_segment_writer_free(slg_segment_writer *writer) {
     memset(scratch, 0, sizeof *scratch);
 }
 
+void slg_append_copy(uint8_t *into, const uint8_t *from, size_t size) { memcpy(into, from, size); }
+
 /* ---- index entries ------------------------------------------------------------------------- */
 
 slg_status slg_append_reserve_entries(slg_append_scratch *scratch, size_t count, slg_error *error) {

@@ -120,8 +120,21 @@ static void test_rules(void) {
     CHECK_EQ(slg_record_walk_run(&walk), SLG_NO_MORE);
     CHECK_EQ(walk.max_timestamp, 1000);
     CHECK(walk.is_sequential);
+    /* With slack the last record is plain too, unless it does not end with the bytes. */
+    slg_record_walk_init(&walk, &PLAIN, b.data, b.size, SLG_RECORDS_BUFFER, NULL);
+    walk.has_slack = true;
+    CHECK_EQ(slg_record_walk_run(&walk), SLG_NO_MORE);
+    CHECK_EQ(walk.index, 2);
+    CHECK_EQ(walk.max_timestamp, 1000);
+    CHECK(walk.is_sequential);
+    slg_record_walk_init(&walk, &PLAIN, b.data, b.size - 1, SLG_RECORDS_BUFFER, NULL);
+    walk.has_slack = true;
+    CHECK_EQ(slg_record_walk_run(&walk), SLG_REFUSE_BODY);
     /* Nothing is left behind the last record, and no record is missing. */
     add_byte(&b, 0);
+    slg_record_walk_init(&walk, &PLAIN, b.data, b.size, SLG_RECORDS_BUFFER, NULL);
+    walk.has_slack = true;
+    CHECK_EQ(slg_record_walk_run(&walk), SLG_REFUSE_BYTES_LEFT);
     slg_record_walk_init(&walk, &PLAIN, b.data, b.size, SLG_RECORDS_BUFFER, NULL);
     CHECK_EQ(slg_record_walk_run(&walk), SLG_REFUSE_BYTES_LEFT);
     b.size -= 10;

@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ import seglog
 from seglog.config import LogConfig
 from seglog.errors import OffsetOutOfRangeError
 from seglog.log import readers
+from seglog.log.local_reads import LocalReads
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
 
@@ -76,6 +78,45 @@ def test_maps_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         for offset in range(RECORDS):
             value_at(program.log, offset)
         assert 0 < len(mapped(tmp_path)) <= 3
+
+
+def test_a_read_survives_a_roll_of_the_active_segment(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index of the old segment, which has no entry, is trimmed to nothing while a reader is
+    about to search it, and the new segment has entries. No SIGBUS."""
+    with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:
+        log, rolled = program.log, list[int]()
+        program.append(b"first")
+        add_aborted, read_segment = LocalReads._add_aborted, LocalReads._read_segment
+
+        def roll() -> None:
+            if not rolled:
+                rolled.append(log.roll())
+                for _ in range(30):
+                    program.append(b"v" * 50)
+
+        def add(reads: LocalReads, view: Any, segment: Any, *rest: Any) -> None:
+            roll()
+            assert (tmp_path / "t-0" / f"{0:020}.index").stat().st_size == 0
+            add_aborted(reads, view, segment, *rest)
+
+        def read(reads: LocalReads, segment: Any, *rest: Any) -> Any:
+            roll()
+            return read_segment(reads, segment, *rest)
+
+        program.append(b"second")
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalReads, "_add_aborted", add)
+            found = log.read(0, 1000, "read_committed")
+        assert rolled == [2] and found.aborted_transactions == []
+        assert len(found.records) < 200
+        rolled.clear()
+        log.roll()
+        program.append(b"alone")
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalReads, "_read_segment", read)
+            found = log.read(log.log_end_offset - 1, 1000, "read_committed")
+        assert rolled and int.from_bytes(found.records[:8], "big") == rolled[0] - 1
 
 
 def test_readers_race_with_truncations(tmp_path: Path) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import struct
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seglog._native.append import IndexRefusal, LogAppendInfo, LogLock, SegmentWriter
+from seglog._native.append import IndexRefusal, LogAppendInfo, SegmentWriter
 from seglog._native.producers import ProducerTable
 from seglog._native.validate import frames
 from seglog.errors import KafkaStorageError
@@ -127,78 +125,3 @@ def test_an_info_has_a_list_of_errors_of_its_own() -> None:
     assert one == other
     made = LogAppendInfo.__new__(LogAppendInfo)
     assert made.record_errors is made.record_errors == []
-
-
-def test_the_lock_excludes_other_threads_until_its_last_exit() -> None:
-    lock, entered = LogLock(), threading.Event()
-
-    def enter() -> None:
-        assert not lock.is_mine
-        with lock:
-            entered.set()
-
-    other = threading.Thread(target=enter)
-    with lock, lock:
-        other.start()
-        lock.__exit__()
-        assert lock.is_mine and not entered.wait(.2)
-        lock.__enter__()
-    assert entered.wait(60) and not lock.is_mine
-    other.join()
-
-
-def test_many_threads_hold_the_lock_one_after_the_other() -> None:
-    lock, counts = LogLock(), [0]
-
-    def count() -> None:
-        for _ in range(2000):
-            with lock, lock:
-                before = counts[0]
-                os.sched_yield()
-                counts[0] = before + 1
-
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert counts == [8000]
-
-
-def test_a_stranger_cannot_release_the_lock() -> None:
-    lock = LogLock()
-    with pytest.raises(RuntimeError, match="cannot release a lock that this thread does not hold"):
-        lock.__exit__()
-    with lock:
-        pass
-    with pytest.raises(RuntimeError, match="cannot release"):
-        lock.__exit__()
-
-
-def test_a_signal_ends_a_wait_for_the_lock() -> None:
-    """As with threading.RLock: Ctrl-C reaches a thread that waits for a slow disk."""
-    lock, held, done = LogLock(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            while not done.wait(.05):
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-    def refuse(*_: object) -> None:
-        raise InterruptedError("by a signal")
-
-    before = signal.signal(signal.SIGUSR1, refuse)
-    holder = threading.Thread(target=hold)
-    try:
-        with pytest.raises(InterruptedError, match="by a signal"):
-            holder.start()
-            held.wait()
-            lock.__enter__()
-    finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        done.set()
-        holder.join()
-        signal.signal(signal.SIGUSR1, before)
-    with lock:
-        assert lock.is_mine

@@ -129,9 +129,12 @@ typedef struct slg_record_rules {
     int64_t now, before_max, after_max; /* ms */
 } slg_record_rules;
 
+enum { SLG_WALK_SLACK = 32 };
+
 typedef struct slg_record_walk {
     slg_cursor bytes;                /* plain records */
     slg_record_source source;
+    bool has_slack; /* the caller's, false at first: SLG_WALK_SLACK more bytes may be read */
     int64_t base_offset, base_timestamp, append_time;
     bool has_append_time; /* the batch has LogAppendTime: append_time is the records' timestamp */
     int32_t count; /* from the header */
@@ -140,7 +143,7 @@ typedef struct slg_record_walk {
     int32_t index; /* records read */
     int64_t max_timestamp; /* -1 if none is larger */
     bool is_sequential; /* offsets were 0, 1, 2 ... */
-    slg_record record; /* the last one read */
+    slg_record record; /* the last one that slg_record_next read */
     int64_t a, b; /* of the refusal */
 } slg_record_walk;
 

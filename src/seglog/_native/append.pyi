@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from seglog._native.log_lock import LogLock
 from seglog._native.producers import ProducerTable
 
 _P = ParamSpec("_P")
@@ -130,13 +131,6 @@ class LogEnd:
     @property
     def fields(self) -> tuple[int, int, int]: ...
     def move(self, offset: int, base_offset: int, size: int) -> None: ...
-
-@final
-class LogLock:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-    @property
-    def is_mine(self) -> bool: ...
 
 class FastPath:
     def __init__(

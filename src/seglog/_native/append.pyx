@@ -6,11 +6,7 @@ import os
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.pythread cimport (
-    NOWAIT_LOCK, PY_LOCK_INTR, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
-    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
-)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_CheckExact
 from libc.stdint cimport INT64_MAX, uintptr_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
@@ -18,6 +14,7 @@ from posix.types cimport clockid_t
 
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
+from seglog._native.log_lock cimport LogLock
 from seglog._native.producers cimport ProducerTable
 from seglog._native.status cimport check
 
@@ -31,10 +28,6 @@ cdef extern from *:
     #endif
     """
     const int CLOCK_REALTIME_COARSE  # some ms behind, and several times as fast to read
-
-cdef extern from "pythread.h":
-    int PyThread_acquire_lock_timed(PyThread_type_lock, long long microseconds,
-                                    int intr_flag) nogil
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 cdef int _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -266,40 +259,59 @@ cdef class SegmentWriter:
         self._clock = (CLOCK_REALTIME_COARSE if has_create_time and
                        timestamp_before_max_ms == INT64_MAX else CLOCK_REALTIME)
 
-    cpdef LogAppendInfo append_as_leader(
-            self, data, ProducerTable producers, int32_t leader_epoch, int64_t next_offset,
-            int64_t now_ms, int64_t log_start_offset=0, bint is_span=False):
+    def append_as_leader(self, data, ProducerTable producers, int32_t leader_epoch,
+                         int64_t next_offset, int64_t now_ms, int64_t log_start_offset=0,
+                         bint is_span=False):
         """Appends the plain batches at the beginning of `data` in one call without the GIL.
 
         `valid_bytes` of the result is how much of `data` was appended. None if the first batch is
         not plain; then, and with KafkaStorageError, nothing has changed.
         """
-        cdef Py_buffer view
-        cdef slg_error error
-        cdef slg_status status
         cdef slg_appended done
-        cdef LogAppendInfo info
+        cdef slg_error error
+        cdef int status
         if self._writer.log_fd < 0 or not self._is_configured:
             return None
         if producers is None:
             raise TypeError("producers must be a ProducerTable, not None")
-        self._rules.leader_epoch, self._rules.next_offset = leader_epoch, next_offset
-        self._rules.records.now, self._rules.is_span = now_ms, is_span
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        self._rules.is_span = is_span
+        status = self.lead(data, producers, leader_epoch, next_offset, now_ms, &done, &error)
+        check(<slg_status>status, &error, self._log_path)
+        return self.result(&done, log_start_offset)
+
+    cdef inline int lead(self, data, ProducerTable producers, int32_t leader_epoch,
+                         int64_t next_offset, int64_t now_ms, slg_appended *done,
+                         slg_error *error) except -1:
+        """The status of `slg_append_as_leader`; the writer is open and configured."""
+        cdef Py_buffer view
+        cdef slg_leader_rules *rules = &self._rules
+        cdef const uint8_t *at
+        cdef size_t size
+        cdef int status
+        cdef bint is_bytes = PyBytes_CheckExact(data)  # whose bytes need no view: 10 ns less
+        rules.leader_epoch, rules.next_offset, rules.records.now = leader_epoch, next_offset, now_ms
+        if is_bytes:
+            at, size = <const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+        else:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            at, size = <const uint8_t *>view.buf, <size_t>view.len
         with nogil:
-            status = slg_append_as_leader(&self._writer, &producers._state,
-                                          &producers._span, &self._rules,
-                                          <const uint8_t *>view.buf, <size_t>view.len, &done,
-                                          &error)
-        PyBuffer_Release(&view)
-        if status != SLG_OK:
-            check(status, &error, self._log_path)
+            status = slg_append_as_leader(&self._writer, &producers._state, &producers._span,
+                                          rules, at, size, done, error)
+        if not is_bytes:
+            PyBuffer_Release(&view)
+        return status
+
+    cdef inline LogAppendInfo result(self, const slg_appended *done, int64_t log_start_offset):
+        """What was appended, or None."""
+        cdef LogAppendInfo info
         if done.bytes == 0:
             return None
         info = LogAppendInfo.__new__(LogAppendInfo)
         info.first_offset, info.last_offset = done.first_offset, done.last_offset
         info.last_leader_epoch, info.max_timestamp = done.last_leader_epoch, done.max_timestamp
-        info.log_append_time = -1 if self._rules.records.has_create_time else now_ms
+        info.log_append_time = (-1 if self._rules.records.has_create_time
+                                else self._rules.records.now)
         info.log_start_offset, info.source_compression = log_start_offset, 0
         info.valid_bytes = <int64_t>done.bytes
         info.last_offset_of_first_batch = done.first_last_offset
@@ -309,63 +321,6 @@ cdef class SegmentWriter:
         if self._writer.log_fd < 0:
             raise ValueError("the segment is closed")
         return 0
-
-
-@cython.final
-cdef class LogLock:
-    """The lock of a log, reentrant as threading.RLock. An append takes it without a call of
-    Python, which would cost as much as the checks of a small batch."""
-
-    cdef PyThread_type_lock _lock
-    cdef unsigned long _owner  # 0: nobody
-    cdef size_t _depth
-
-    def __cinit__(self):
-        self._lock = PyThread_allocate_lock()
-        if self._lock == NULL:
-            raise MemoryError("no memory for a lock")
-
-    def __dealloc__(self):
-        if self._lock != NULL:
-            PyThread_free_lock(self._lock)
-
-    cdef int take(self) except -1:
-        cdef unsigned long me = PyThread_get_thread_ident()
-        if self._owner != me:
-            if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
-                self._wait()
-            self._owner = me
-        self._depth += 1
-        return 0
-
-    cdef int _wait(self) except -1:
-        """Waits for another thread; a signal's handler may raise."""
-        cdef int got = PY_LOCK_INTR
-        while got == PY_LOCK_INTR:
-            PyErr_CheckSignals()
-            with nogil:
-                got = PyThread_acquire_lock_timed(self._lock, -1, 1)
-        return 0
-
-    cdef int give(self) except -1:
-        if self._owner != PyThread_get_thread_ident():
-            raise RuntimeError("cannot release a lock that this thread does not hold")
-        self._depth -= 1
-        if self._depth == 0:
-            self._owner = 0
-            PyThread_release_lock(self._lock)
-        return 0
-
-    def __enter__(self):
-        self.take()
-
-    def __exit__(self, *_):
-        self.give()
-
-    @property
-    def is_mine(self):
-        """Whether this thread holds it."""
-        return self._owner == PyThread_get_thread_ident()
 
 
 cdef inline int64_t _now_ms(clockid_t clock) noexcept:
@@ -447,26 +402,30 @@ cdef class FastPath:
         try:
             return self._append(records, leader_epoch)
         finally:
-            self._lock.give()
+            self._lock.release()
 
-    cdef LogAppendInfo _append(self, records, int32_t leader_epoch):
+    cdef inline LogAppendInfo _append(self, records, int32_t leader_epoch):
         cdef SegmentWriter writer = self._writer
+        cdef ProducerTable producers = self._producers
         cdef LogEnd end = self._end
         cdef LogAppendInfo info
+        cdef slg_appended done
+        cdef slg_error error
         cdef int64_t first = end.offset, now
-        if writer is None or leader_epoch != self._leader_epoch or self._failed:
+        cdef int status
+        if (writer is None or leader_epoch != self._leader_epoch or self._failed
+                or writer._writer.log_fd < 0 or not writer._is_configured):
             return None
         now = _now_ms(writer._clock) if self._clock is None else self._clock()
-        try:
-            info = writer.append_as_leader(records, self._producers, leader_epoch, first, now,
-                                           self._log_start_offset, False)
-        except OSError as error:
-            self._on_error(error)
-            raise
+        writer._rules.is_span = False
+        status = writer.lead(records, producers, leader_epoch, first, now, &done, &error)
+        if status != SLG_OK:
+            self._raise(status, &error, writer._log_path)
+        info = writer.result(&done, self._log_start_offset)
         if info is None:
             return None
         end.move(info.last_offset + 1, writer._writer.base_offset, writer._writer.state.size)
-        self._producers.map_end_offset = end.offset
+        producers.map_end_offset = end.offset
         self.messages_in += end.offset - first
         self.bytes_in += info.valid_bytes
         if self._waiting:
@@ -474,6 +433,14 @@ cdef class FastPath:
         if end.offset >= self._flush_at:
             self._flush_at = self._flush_if_due()
         return info
+
+    cdef int _raise(self, int status, slg_error *error, path) except -1:
+        try:
+            check(<slg_status>status, error, path)
+        except OSError as failure:
+            self._on_error(failure)
+            raise
+        return 0
 
 
 def fast_path_first(reference):

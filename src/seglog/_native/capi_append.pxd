@@ -235,9 +235,13 @@ cdef extern from "seglog/validate.h" nogil:
         int64_t before_max
         int64_t after_max
 
+    enum:
+        SLG_WALK_SLACK
+
     ctypedef struct slg_record_walk:
         slg_cursor bytes
         slg_record_source source
+        bint has_slack
         int64_t base_offset
         int64_t base_timestamp
         int64_t append_time

@@ -45,13 +45,14 @@ class ActiveSegment:
     @property
     def size(self) -> int:
         """Bytes of its log."""
-        return self.files.size if self._writer is None else self._writer.size
+        writer = self._writer  # a reader asks without the lock
+        return self.files.size if writer is None else writer.size
 
     @property
     def index_entries(self) -> int:
         """The number of entries of its offset index."""
-        return (self.files.offset_index.entries if self._writer is None
-                else self._writer.offset_entries)
+        writer = self._writer  # a reader asks without the lock
+        return self.files.offset_index.entries if writer is None else writer.offset_entries
 
     # ---- rolling ------------------------------------------------------------------------------
 

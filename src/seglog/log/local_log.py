@@ -167,6 +167,20 @@ class LocalLog:
 
     # ---- the end and the active segment -------------------------------------------------------
 
+    def active_extent(self, base_offset: int, end: int) -> tuple[int, int]:
+        """The bytes of the active segment and the entries of its offset index, for a reader without
+        the lock.
+
+        All bytes, as Kafka's reads: an append that an index refused left a batch after the log's
+        end. (`end`, 0) if the segment at `base_offset` is active no more: its index was trimmed,
+        and may lack entries that its successor has. A mapped read after the end of a file kills the
+        process.
+        """
+        active = self.active
+        if active.base_offset != base_offset:
+            return end, 0
+        return active.size, active.index_entries
+
     def update_files(self) -> None:
         """Updates `segments` with the appends to the active one."""
         if self.files.is_closed:

@@ -69,7 +69,8 @@ class LocalReads:
         base: int | None = floor
         while base is not None:
             segment = self._readers.segment(view, base)
-            found = self._read_segment(segment, start_offset, max_length, min_one_message, bound)
+            found = self._read_segment(segment, start_offset, max_length, min_one_message, bound,
+                                       end)
             if found is not None:
                 if none_aborted is not None:
                     self._add_aborted(view, segment, start_offset, found)
@@ -78,15 +79,14 @@ class LocalReads:
         return FetchDataInfo(local.end_metadata)
 
     def _read_segment(self, segment: OpenSegment, start_offset: int, max_length: int,
-                      min_one_message: bool, bound: LogOffsetMetadata) -> FetchDataInfo | None:
+                      min_one_message: bool, bound: LogOffsetMetadata, end: LogOffsetMetadata
+                      ) -> FetchDataInfo | None:
         if max_length < 0:
             raise IllegalArgumentError(f"Invalid max size {max_length} for log read from segment "
                                        f"{segment.reader.path}")
         base, size, entries = segment.base_offset, segment.size, segment.entries
         if size is None or entries is None:
-            # All bytes, as in Kafka: an append that an index refused left a batch after the end.
-            active = self._local.active
-            size, entries = active.size, active.index_entries
+            size, entries = self._local.active_extent(base, end.relative_position_in_segment)
         if base < bound.segment_base_offset:
             max_position = size
         elif base == bound.segment_base_offset:
@@ -123,7 +123,9 @@ class LocalReads:
     def _add_aborted(self, view: SegmentView, segment: OpenSegment, start_offset: int,
                      found: FetchDataInfo) -> None:
         """Adds the aborted transactions of the records. The offset index bounds the last offset."""
-        entries = self._local.active.index_entries if segment.entries is None else segment.entries
+        entries = segment.entries
+        if entries is None:
+            _, entries = self._local.active_extent(segment.base_offset, 0)
         stop = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
         entry = segment.reader.index.upper_bound(stop, entries)
         if entry is not None:

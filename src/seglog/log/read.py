@@ -55,7 +55,7 @@ class LogReads:
             if segment is not None and base <= last:
                 size, entries = segment.size, segment.entries
                 if size is None and base == end[1]:
-                    size, entries = local.active.size, local.active.index_entries
+                    size, entries = local.active_extent(base, end[2])
                 if size is not None and entries is not None:
                     try:
                         found = segment.reader.fetch(

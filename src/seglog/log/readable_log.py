@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from seglog._native.append import LogLock
+from seglog._native.log_lock import LogLock
 from seglog._native.batch import scan
 from seglog._native.columns import DEFAULT_COLUMNS
 from seglog.arguments import count, int32, int64, names, seconds

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seglog._native.append import LogLock
+from seglog._native.log_lock import LogLock
 from seglog._native.file import sync
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
