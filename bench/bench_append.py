@@ -45,10 +45,10 @@ class Load:
     name: str
     records: int
     value_bytes: int
-    floor: float | None
+    floor: float
     kafka: float
     kafka_span: float
-    krabka: float | None
+    krabka: float
     krabka_span: float
 
     @property
@@ -60,8 +60,8 @@ class Load:
         return builder.build()
 
 
-LOADS = [Load("17 KiB", 150, 100, .6, 4, 4, 1, 1), Load("1 KiB", 8, 100, None, 2, 5, None, 1),
-         Load("single records", 1, 8, None, .6, 3, None, 1)]
+LOADS = [Load("17 KiB", 150, 100, .6, 4, 4, 1, 1), Load("1 KiB", 8, 100, .6, 2, 5, 1, 1),
+         Load("single records", 1, 8, .6, .6, 3, 1, 1)]
 
 
 @dataclass(frozen=True)
