@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 BENCHES = [name for name in bench_names() if name != "spark"]
 #: They run Spark, a broker, a server that Go builds, or many processes.
-LONG = {"clean", "objects", "small_partitions", "startup", "tiered"}
+LONG = {"clean", "objects", "startup", "tiered"}
 
 
 @pytest.fixture(scope="module")
