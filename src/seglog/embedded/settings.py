@@ -59,13 +59,14 @@ def place_of(given: str | os.PathLike[str], wanted: TopicPartition | None
     except InvalidTopicPartitionError:
         return path, wanted or TopicPartition("log", 0)
     if name.kind is not DirectoryKind.LIVE:
-        raise InvalidTopicPartitionError(f"{path} is the directory of a log that is on its way out")
+        raise InvalidTopicPartitionError(
+            f"{path} is not the directory of a live log: its name ends in {name.kind.value}")
     if wanted is not None and wanted != name.topic_partition:
         raise InvalidTopicPartitionError(f"{path} is not the directory of {wanted}")
     found = name.topic_partition
     check_topic(found.topic)
     if os.path.basename(path) != str(found):
         raise InvalidTopicPartitionError(
-            f"{path} is no name that Kafka gives to a log: that of partition {found.partition} of "
-            f"topic {found.topic} is {found}")
+            f"{path}: Kafka names the directory of partition {found.partition} of topic "
+            f"{found.topic} {found}")
     return os.path.dirname(path), found
