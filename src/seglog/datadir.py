@@ -46,7 +46,7 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     `num.segment.loading.threads.per.data.dir` (KIP-1346): more than one open and check segments at
     the same time, also of one partition.
 
-    `level` says how much is looked at: "kafka" what a broker checks at start, "full" also every
+    `level` says how much is checked: "kafka" what a broker checks at start, "full" also every
     entry of every index, "verify" also every batch, and then the report predicts where a recovery
     would cut. Of `log_config`, the topics' settings, `index_interval_bytes` decides whether a
     recovery notices offsets that go backwards, and `segment_index_bytes` which index is too large
@@ -56,7 +56,7 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     begin with the segments that only the tier has (docs/tiered.md). The load does not look there.
 
     Raises KafkaStorageError (`path` is missing, cannot be listed, or is no data directory) and
-    ValueError (a level that is none; ConfigError for a number of threads that Kafka refuses).
+    ValueError (an unknown level; ConfigError for a number of threads that Kafka refuses).
     """
     optional(LogConfig, log_config=log_config)
     if listener is not None and not hasattr(listener, "finding"):

@@ -45,6 +45,15 @@ class SeglogError(Exception):
     #: Set by a cleaning round: file and position of the batch that cannot be cleaned.
     batch_at: tuple[str, int] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not the constructor: it may take other arguments, or make another message in another
+        # process. Spark executors pickle errors.
+        return (_without_constructor, (type(self), self.args), self.__dict__)
+
+
+def _without_constructor(cls: type[SeglogError], args: tuple[Any, ...]) -> SeglogError:
+    return cls.__new__(cls, *args)
+
 
 class CorruptDataError(SeglogError, ValueError):
     """Bytes on disk that Kafka cannot have written.
@@ -58,16 +67,6 @@ class CorruptDataError(SeglogError, ValueError):
         super().__init__(message)
         self.file, self.position = file, position
         self.expected, self.found, self.code = expected, found, code
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle cannot pass keyword-only arguments, and Spark executors pickle errors.
-        return (_rebuild, (type(self), self.args, self.__dict__))
-
-
-def _rebuild(cls: type[SeglogError], args: tuple[Any, ...], state: dict[str, Any]) -> SeglogError:
-    error = cls(*args)
-    error.__dict__.update(state)
-    return error
 
 
 class CorruptRecordError(CorruptDataError):
@@ -147,9 +146,6 @@ class UncheckedError(SeglogError, RuntimeError):
         super().__init__(message)
         self.kafka_name = kafka_name  # type: ignore[misc]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (*self.args, self.kafka_name))
-
 
 class MalformedCheckpointError(CorruptDataError):
     """A checkpoint or metadata text file that does not parse."""
@@ -193,6 +189,11 @@ class KafkaStorageError(SeglogError, OSError):
     position: int | None = None
     expected: Any = None
     found: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        found = OSError.__reduce__(self)  # with the file name, which `args` does not have
+        assert isinstance(found, tuple)
+        return found
 
 
 class LogLoadError(CorruptDataError):
@@ -284,9 +285,6 @@ class LogDirLockedError(SeglogError):
         super().__init__(text)
         self.log_dir, self.holder_pid, self.command = log_dir, holder_pid, command
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.log_dir, self.holder_pid, self.command))
-
 
 class DuplicateLogDirError(SeglogError, ValueError):
     """Two configured data directories are the same directory."""
@@ -352,15 +350,6 @@ class ForkedProcessError(IllegalStateError):
             f"{os.getpid()}, forked from it. Open it again in this process, after the fork.")
         self.name, self.owner_pid = name, owner_pid
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild_forked, (self.name, self.owner_pid, self.args))
-
-
-def _rebuild_forked(name: str, owner_pid: int, args: tuple[Any, ...]) -> ForkedProcessError:
-    error = ForkedProcessError(name, owner_pid)
-    error.args = args  # the message names the process that raised it
-    return error
-
 
 class InconsistentTopicIdError(SeglogError, ValueError):
     """A log with the topic id of another topic."""
@@ -406,9 +395,6 @@ class RecordValidationError(SeglogError, ValueError):
         super().__init__(str(invalid_exception))
         self.invalid_exception, self.record_errors = invalid_exception, tuple(record_errors)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.invalid_exception, self.record_errors))
-
 
 class SparkSetupError(SeglogError, RuntimeError):
     """Spark cannot run seglog: the message says what is missing, on the driver or an executor."""
@@ -451,7 +437,9 @@ class LogCleaningError(SeglogError, RuntimeError):
         self.log = log
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), self.args)
+        # Without the log, which belongs to this process.
+        make, args, state = super().__reduce__()
+        return (make, args, state | {"log": None})
 
 
 class UnexpectedAppendOffsetError(SeglogError, ValueError):
@@ -465,6 +453,3 @@ class UnexpectedAppendOffsetError(SeglogError, ValueError):
     def __init__(self, message: str, first_offset: int = -1, last_offset: int = -1) -> None:
         super().__init__(message)
         self.first_offset, self.last_offset = first_offset, last_offset
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (*self.args, self.first_offset, self.last_offset))

@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from seglog.dump import decoders
-from seglog.java.printed_text import java_double, java_text, json_text
+from seglog.java.printed_text import java_text, json_text
 from seglog.dump.messages import MessageError, Reader, message, messages
 from tests.support.messages import encode_message
 
@@ -131,16 +131,6 @@ def test_decoder_classes() -> None:
     assert decode(0, None, None) == (None, None)
     with pytest.raises(decoders.DecodeError):
         decode(0, b"abc", None)
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (100.0, "100.0"), (0.001, "0.001"),
-    (0.00099, "9.9E-4"), (9999999.0, "9999999.0"), (1e7, "1.0E7"), (1.5e300, "1.5E300"),
-    (-12345.678, "-12345.678"), (5e-324, "4.9E-324"), (float("nan"), "NaN"),
-    (float("inf"), "Infinity"), (float("-inf"), "-Infinity"), (123456789.125, "1.23456789125E8"),
-])
-def test_java_double(value: float, text: str) -> None:
-    assert java_double(value) == text
 
 
 def test_json_is_jacksons() -> None:

@@ -67,5 +67,15 @@ def test_text_of_doubles(value: float, text: str) -> None:
     assert double_text(value) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (100.0, "100.0"), (0.001, "0.001"),
+    (0.00099, "9.9E-4"), (9999999.0, "9999999.0"), (1e7, "1.0E7"), (1.5e300, "1.5E300"),
+    (-12345.678, "-12345.678"), (5e-324, "4.9E-324"), (float("nan"), "NaN"),
+    (float("inf"), "Infinity"), (float("-inf"), "-Infinity"), (123456789.125, "1.23456789125E8"),
+])
+def test_text_of_doubles_in_a_dump(value: float, text: str) -> None:
+    assert double_text(value) == text
+
+
 def test_trim() -> None:
     assert trim("\x00\t a \u00a0 \x1f") == "a \u00a0"

@@ -10,7 +10,7 @@ from seglog.arguments import directory_path, partition_of, shown
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, InvalidTopicPartitionError
 from seglog.model import TopicPartition
-from seglog.storage.paths import DirectoryKind, check_topic, parse_directory_name
+from seglog.storage.paths import DirectoryKind, check_topic, directory_name_or_none
 
 __all__ = ["Durability", "durability_of", "place_of", "settings_of"]
 
@@ -54,18 +54,18 @@ def place_of(given: str | os.PathLike[str], wanted: TopicPartition | None
     path = directory_path("path", given)
     if wanted is not None:
         check_topic(partition_of(wanted).topic)
-    try:
-        name = parse_directory_name(path)
-    except InvalidTopicPartitionError:
+    name = directory_name_or_none(path)
+    if name is None:
         return path, wanted or TopicPartition("log", 0)
     if name.kind is not DirectoryKind.LIVE:
-        raise InvalidTopicPartitionError(f"{path} is the directory of a log that is on its way out")
+        raise InvalidTopicPartitionError(
+            f"{path} is not the directory of a live log: its name ends in {name.kind.value}")
     if wanted is not None and wanted != name.topic_partition:
         raise InvalidTopicPartitionError(f"{path} is not the directory of {wanted}")
     found = name.topic_partition
     check_topic(found.topic)
     if os.path.basename(path) != str(found):
         raise InvalidTopicPartitionError(
-            f"{path} is no name that Kafka gives to a log: that of partition {found.partition} of "
-            f"topic {found.topic} is {found}")
+            f"{path}: Kafka names the directory of partition {found.partition} of topic "
+            f"{found.topic} {found}")
     return os.path.dirname(path), found

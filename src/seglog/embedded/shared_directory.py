@@ -26,8 +26,7 @@ from seglog.storage.textfile import sync_directory
 __all__ = ["SharedDirectory"]
 
 _log = logging.getLogger(__name__)
-_CHECKPOINTS: Final = {RECOVERY_POINT_CHECKPOINT: "the recovery checkpoint to 0",
-                       LOG_START_OFFSET_CHECKPOINT: "to the base offset of the first segment"}
+_CHECKPOINTS: Final = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _NO_EPOCH: Final = -1
 
 _shared: dict[str, SharedDirectory] = {}
@@ -63,8 +62,7 @@ class SharedDirectory(ProcessBound):
         self._directory.lock()
         try:
             self._epoch = self._directory.read_broker_epoch()
-            self._on_file = {name: self._directory.read_or_reset(name, reset)
-                             for name, reset in _CHECKPOINTS.items()}
+            self._on_file = {name: self._directory.read_or_reset(name) for name in _CHECKPOINTS}
             self._directory.keep_on_file(
                 self._on_file, {key for found in self._on_file.values() for key in found})
             if self._directory.take_clean_shutdown_marker():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, Literal
@@ -67,22 +68,23 @@ class _Texts:
         return shown
 
 
-class JsonLinesSink:
-    """One JSON object a line: timestamps in ms, headers as objects with key and value."""
+class _LinesSink:
+    """A sink with a line for each record."""
 
     def __init__(self, file: BinaryIO, columns: Sequence[str], binary: Binary) -> None:
         self._file, self._columns = file, tuple(columns)
         self._texts = _Texts(columns, binary)
-        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
     def write(self, columns: RecordColumns) -> None:
         """Writes the rows."""
         lists = self._texts.columns(columns)
-        names, encode = self._columns, self._encode
-        lines = [encode(dict(zip(names, row, strict=True)))
-                 for row in zip(*(lists[name] for name in names), strict=True)]
+        lines = self._lines([lists[name] for name in self._columns])
         lines.append("")
         self._file.write("\n".join(lines).encode("utf-8", "replace"))
+
+    @abstractmethod
+    def _lines(self, cells: list[Column]) -> list[str]:
+        """The lines of the rows. `cells` are the columns in order."""
 
     def close(self) -> None:
         """Does nothing: each batch is already written."""
@@ -91,28 +93,27 @@ class JsonLinesSink:
         """Does nothing: no rows are buffered."""
 
 
-class CsvSink:
+class JsonLinesSink(_LinesSink):
+    """One JSON object a line: timestamps in ms, headers as objects with key and value."""
+
+    _encode = staticmethod(json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode)
+
+    def _lines(self, cells: list[Column]) -> list[str]:
+        names, encode = self._columns, self._encode
+        return [encode(dict(zip(names, row, strict=True))) for row in zip(*cells, strict=True)]
+
+
+class CsvSink(_LinesSink):
     """CSV with a header row. Text is quoted and null is an empty field without quotes, so null and
     empty text differ; headers are a JSON array in one field."""
 
     def __init__(self, file: BinaryIO, columns: Sequence[str], binary: Binary) -> None:
-        self._file, self._columns = file, tuple(columns)
-        self._texts = _Texts(columns, binary)
+        super().__init__(file, columns, binary)
         file.write((",".join(columns) + "\n").encode())
 
-    def write(self, columns: RecordColumns) -> None:
-        """Writes the rows."""
-        lists = self._texts.columns(columns)
-        cells = [_csv_column(name, lists[name]) for name in self._columns]
-        lines = [",".join(row) for row in zip(*cells, strict=True)]
-        lines.append("")
-        self._file.write("\n".join(lines).encode("utf-8", "replace"))
-
-    def close(self) -> None:
-        """Does nothing: each batch is already written."""
-
-    def discard(self) -> None:
-        """Does nothing: no rows are buffered."""
+    def _lines(self, cells: list[Column]) -> list[str]:
+        texts = map(_csv_column, self._columns, cells)
+        return [",".join(row) for row in zip(*texts, strict=True)]
 
 
 def _csv_column(name: str, cells: Column) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from seglog.errors import IllegalArgumentError, InvalidTopicPartitionError
+from seglog.errors import IllegalArgumentError
 from seglog.storage.paths import (
-    CLUSTER_METADATA_TOPIC, DirectoryKind, check_topic, parse_directory_name,
+    CLUSTER_METADATA_TOPIC, DirectoryKind, check_topic, directory_name_or_none,
 )
 
 __all__ = ["partition_count", "partitions_of"]
@@ -19,11 +19,9 @@ def partitions_of(data_dir: str, topic: str) -> list[int]:
         for entry in entries:
             if not entry.name.startswith(topic) or not entry.is_dir():
                 continue
-            try:
-                name = parse_directory_name(entry.path)
-            except InvalidTopicPartitionError:
-                continue
-            if name.kind is DirectoryKind.LIVE and name.topic_partition.topic == topic:
+            name = directory_name_or_none(entry.path)
+            if name is not None and name.kind is DirectoryKind.LIVE \
+                    and name.topic_partition.topic == topic:
                 found.append(name.topic_partition.partition)
     return sorted(found)
 

@@ -214,7 +214,7 @@ class Preparation:
             copy = self._hidden()
             target = create_file(copy, path)
             try:
-                _copy(descriptor, target, size)
+                _copy(descriptor, target, size, 0)
             finally:
                 os.close(target)
         finally:
@@ -294,21 +294,18 @@ def _append(target: str, target_size: int, source: str, size: int) -> None:
         stack.callback(os.close, into)
         out, _ = open_read(source)
         stack.callback(os.close, out)
-        os.lseek(into, target_size, os.SEEK_SET)
-        _copy(out, into, size)
+        _copy(out, into, size, target_size)
 
 
-def _copy(source: int, target: int, size: int) -> None:
-    """Copies the first `size` bytes of a file to the current position of another."""
+def _copy(source: int, target: int, size: int, at: int) -> None:
+    """Copies the first `size` bytes of a file to position `at` of another."""
     position = 0
     while position < size:
         data = os.pread(source, min(size - position, 8 << 20), position)
         if not data:
             raise KafkaStorageError(f"a file became shorter while it was copied: {position} of "
                                     f"{size} bytes")
-        view = memoryview(data)
-        while view:
-            view = view[os.write(target, view):]
+        write_all(target, data, at + position)
         position += len(data)
 
 

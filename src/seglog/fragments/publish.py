@@ -15,17 +15,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog.errors import IllegalStateError, KafkaStorageError, LogDirLockedError
+from seglog.errors import IllegalStateError, KafkaStorageError
 from seglog.fragments.fragment import Fragment, storage_errors
 from seglog.fragments.job import Job, sweep
 from seglog.fragments.journal import commit_moves, finish_commit
 from seglog.fragments.layout import partition_count, partitions_of
 from seglog.fragments.prepare import NewRecords, Preparation
 from seglog.model import TopicPartition
-from seglog.storage.checkpoint_files import encode_checkpoint, read_offset_checkpoint
+from seglog.storage.checkpoint_files import (
+    encode_checkpoint, offset_lines, read_offset_checkpoint,
+)
 from seglog.storage.discover import find_directories
 from seglog.storage.lock import FileLock
-from seglog.storage.lock_holder import command_of
+from seglog.storage.meta import encode_clean_shutdown_marker
 from seglog.storage.ownership import make_directories
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, JOB_FILE_PREFIX, LOCK_FILE,
@@ -38,7 +40,7 @@ __all__ = ["StreamBatch", "check_target", "exclusive", "publish"]
 
 _STREAMS: Final = f"{JOB_FILE_PREFIX}streams"
 _STREAMS_BYTES_MAX: Final = 16 << 20
-_NO_EPOCH_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
+_NO_EPOCH: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,7 @@ def exclusive(data_dir: str) -> Iterator[None]:
             with contextlib.suppress(OSError):  # Some file systems lock no directories.
                 fcntl.flock(queue, fcntl.LOCK_EX)
             lock = FileLock(os.path.join(data_dir, LOCK_FILE))
-            if not lock.try_lock():
-                pid = lock.holder_pid
-                raise LogDirLockedError(data_dir, pid, command_of(pid) if pid else None)
+            lock.lock()
             stack.callback(lock.destroy)
             finish_commit(data_dir)
             sweep(data_dir)
@@ -148,14 +148,13 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
     for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
         known = read_offset_checkpoint(os.path.join(data_dir, name))
         known.update({key: end.end_offset for key, end in ends.items()})
-        preparation.add_file(name, encode_checkpoint(
-            f"{key.topic} {key.partition} {offset}" for key, offset in sorted(known.items())))
+        preparation.add_file(name, encode_checkpoint(offset_lines(dict(sorted(known.items())))))
     if stream is not None:
         streams[stream.query_id] = stream.batch_id
         preparation.add_file(_STREAMS, json.dumps({"version": 0, "streams": streams}).encode())
     # An existing marker keeps its broker epoch; no broker starts before the last rename.
     if not os.path.exists(os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)):
-        preparation.add_file(CLEAN_SHUTDOWN_FILE, _NO_EPOCH_MARKER)
+        preparation.add_file(CLEAN_SHUTDOWN_FILE, encode_clean_shutdown_marker(_NO_EPOCH))
     preparation.sync()
     commit_moves(data_dir, job.name("journal"), preparation.moves)
     return {key: (end.first_offset, end.end_offset) for key, end in ends.items() if by_log[key]}

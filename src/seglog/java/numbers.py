@@ -70,15 +70,29 @@ def parse_double(text: str) -> float:
 
 
 def double_text(value: float) -> str:
-    """`Double.toString(value)`: `1.5`, `2.147483647E9`, `Infinity`."""
-    if not math.isfinite(value):
-        return str(value).replace("inf", "Infinity").replace("nan", "NaN")
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return str(value)
+    """`Double.toString(value)` as of Java 19: the fewest digits that identify the value, such as
+    `1.5`, `2.147483647E9`, `Infinity`."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    if len(digits) == 1:  # Java prints at least two digits, the two nearest to the value
+        sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
     assert isinstance(exponent, int)
-    text = "".join(map(str, digits)).rstrip("0")
-    return f"{'-' * sign}{text[0]}.{text[1:] or '0'}E{exponent + len(digits) - 1}"
+    text = "".join(map(str, digits)).lstrip("0")
+    prefix = "-" if sign else ""
+    if not text:
+        return prefix + "0.0"
+    stripped = text.rstrip("0")
+    exponent += len(text) - len(stripped)
+    point = len(stripped) + exponent  # the value is 0.stripped * 10 ** point
+    if -2 <= point <= 7:
+        if point <= 0:
+            return f"{prefix}0.{'0' * -point}{stripped}"
+        whole = stripped[:point].ljust(point, "0")
+        return f"{prefix}{whole}.{stripped[point:] or '0'}"
+    return f"{prefix}{stripped[0]}.{stripped[1:] or '0'}E{point - 1}"
 
 
 def trim(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -30,7 +31,7 @@ from seglog.storage.paths import (
     snapshot_name,
 )
 
-__all__ = ["CleanLoading", "says_little"]
+__all__ = ["CleanLoading", "described", "says_little"]
 
 _log = logging.getLogger("seglog.manager.loading")
 _loader_log = logging.getLogger("seglog.UnifiedLog")
@@ -41,7 +42,7 @@ _Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
 
 def says_little() -> bool:
-    """Whether nobody listens to the loader's debug messages about its checks."""
+    """Whether the loader's debug messages about its checks are off."""
     names = ("UnifiedLog", "LogLoader", "LogSegment", "ProducerStateManager", "manager.loading")
     return not any(logging.getLogger(f"seglog.{name}").isEnabledFor(logging.DEBUG)
                    for name in names)
@@ -107,9 +108,9 @@ class CleanLoading:
         return True
 
     def finish(self) -> UnopenedLogs | None:
-        """The logs of all rows; None where nothing was plain. After a crash they are durable
-        now: names that the process that died gave or took away must not change again after what is
-        written from now on. KafkaStorageError."""
+        """The logs of all rows; None where nothing was plain. After a crash they are durable now:
+        a second crash must not undo what the first process created, renamed or deleted, because
+        later writes rely on it. KafkaStorageError."""
         is_logged = any(one.isEnabledFor(logging.INFO)
                         for one in (_log, _loader_log, _snapshot_log))
         rows = self._load.finish_rows(self._log_row if is_logged else None)
@@ -127,11 +128,14 @@ class CleanLoading:
 
     def _log_row(self, part: CleanRows, row: int, completed: int) -> None:
         self._log_load(part, row)
+        key, files, mark = part.keys[row], part.files[row], part.high_watermarks[row]
+        start, end = files["log_start_offset"], files["log_end_offset"]
+        topic_id = part.topic_id(row) if files["has_topic_id"] else None
         _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
                   "log-end-offset %d in %dms (%d/%d completed in %s)",
-                  _described(self._log_dir, part, row), part.files["segments"][row],
-                  part.files["log_start_offset"][row], part.files["log_end_offset"][row], 0,
-                  completed, len(self._load.partitions), self._log_dir)
+                  described(os.path.join(self._log_dir, str(key)), key, topic_id, mark, mark,
+                            start, end), files["segments"], start, end, 0, completed,
+                  len(self._load.partitions), self._log_dir)
 
     def _log_load(self, part: CleanRows, row: int) -> None:
         key, end = part.keys[row], int(part.files["log_end_offset"][row])
@@ -198,11 +202,10 @@ def _open_log(state: ManagerState, logs: UnopenedLogs, row: int) -> UnifiedLog:
     return log
 
 
-def _described(log_dir: str, part: CleanRows, row: int) -> str:
-    """See `loading.described`, for a log that is a row."""
-    key, files, mark = part.keys[row], part.files[row], part.high_watermarks[row]
-    topic_id = f", topicId={format_uuid(part.topic_id(row))}" \
-        if files["has_topic_id"] else ""
-    return (f"Log(dir={os.path.join(log_dir, str(key))}{topic_id}, topic={key.topic}, "
-            f"partition={key.partition}, highWatermark={mark}, lastStableOffset={mark}, "
-            f"logStartOffset={files['log_start_offset']}, logEndOffset={files['log_end_offset']})")
+def described(path: str, key: TopicPartition, topic_id: uuid.UUID | None, high_watermark: int,
+              last_stable_offset: int, log_start_offset: int, log_end_offset: int) -> str:
+    """A log in Kafka's text form (UnifiedLog.toString)."""
+    id_text = "" if topic_id is None else f", topicId={format_uuid(topic_id)}"
+    return (f"Log(dir={path}{id_text}, topic={key.topic}, partition={key.partition}, "
+            f"highWatermark={high_watermark}, lastStableOffset={last_stable_offset}, "
+            f"logStartOffset={log_start_offset}, logEndOffset={log_end_offset})")

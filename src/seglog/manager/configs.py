@@ -10,7 +10,7 @@ from seglog.config import LogConfig
 from seglog.errors import ConfigError
 from seglog.log.unified_log import UnifiedLog
 
-__all__ = ["TopicConfigs", "at_least_one"]
+__all__ = ["TopicConfigs"]
 
 
 class TopicConfigs:
@@ -66,13 +66,6 @@ class TopicConfigs:
             for topic, found in self._topics.items():
                 if found.overridden_configs:
                     self._topics[topic] = _rebased(found, default)
-
-
-def at_least_one(name: str, value: int) -> None:
-    """Refuses a value as Kafka's validator does. Raises ConfigError."""
-    if value < 1:
-        raise ConfigError(
-            f"Invalid value {value} for configuration {name}: Value must be at least 1")
 
 
 def _rebased(config: LogConfig, default: LogConfig) -> LogConfig:

@@ -109,7 +109,7 @@ class LogCreation:
         with state.failures.guard(log_dir, f"Error while creating log for {name} in dir {log_dir}"):
             log = load_unified_log(path, inputs, context=state.context, topic_id=topic_id)
         state.table.add(log, DirectoryKind.FUTURE if is_future else DirectoryKind.LIVE)
-        state.serve(log)
+        state.configs.serve(log)
         directory = state.directories.get(log_dir)
         if directory is not None:
             directory.forget_on_file(key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import threading
@@ -14,7 +13,7 @@ from seglog.arguments import directory_path
 from seglog.config import BrokerConfig, LoadConfig
 from seglog.errors import (
     ConfigError, DuplicateLogDirError, InvalidTopicPartitionError, KafkaStorageError,
-    LogDirLockedError, MalformedCheckpointError,
+    MalformedCheckpointError,
 )
 from seglog.fragments.journal import finish_commit
 from seglog.log.log_dir_failures import LogDirFailureChannel
@@ -22,8 +21,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
 from seglog.storage.lock import FileLock
-from seglog.storage.lock_holder import command_of
-from seglog.storage.meta import read_clean_shutdown_epoch
+from seglog.storage.meta import encode_clean_shutdown_marker, read_clean_shutdown_epoch
 from seglog.storage.ownership import make_directories, open_file
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
@@ -43,6 +41,12 @@ _log = logging.getLogger(__name__)
 
 # Unchecked exceptions of Kafka's checkpoint reader: the directory stays online, offsets are reset.
 _UNCHECKED_CODES = ("checkpoint_number", "checkpoint_capacity")
+# What a checkpoint that cannot be read does to the offsets.
+_RESETS = {
+    RECOVERY_POINT_CHECKPOINT: "the recovery checkpoint to 0",
+    LOG_START_OFFSET_CHECKPOINT: "to the base offset of the first segment",
+    HIGH_WATERMARK_CHECKPOINT: "the high watermarks to the log start offsets",
+}
 
 
 class LogDirectory:
@@ -82,9 +86,7 @@ class LogDirectory:
     def lock(self) -> None:
         """Takes `.lock`, and completes the commit of a job that a crash interrupted. Raises
         LogDirLockedError if another process has it; OSError."""
-        if not self._file_lock.try_lock():
-            pid = self._file_lock.holder_pid
-            raise LogDirLockedError(self.path, pid, command_of(pid) if pid else None)
+        self._file_lock.lock()
         try:
             finish_commit(self.path)
         except BaseException:
@@ -138,8 +140,7 @@ class LogDirectory:
                 self._channel.maybe_add_offline_log_dir(self.path, message, error)
                 raise KafkaStorageError(error.errno, message, path) from error
 
-    def read_or_reset(self, name: str, consequence: str,
-                      stays_online: bool = False) -> dict[TopicPartition, int]:
+    def read_or_reset(self, name: str, stays_online: bool = False) -> dict[TopicPartition, int]:
         """Reads a checkpoint at start: one that cannot be read counts as empty."""
         try:
             if stays_online:
@@ -147,7 +148,7 @@ class LogDirectory:
             return self.read_checkpoint(name)
         except (MalformedCheckpointError, KafkaStorageError) as error:
             _log.warning("Error occurred while reading %s file of directory %s, resetting %s",
-                         name, self.path, consequence, exc_info=error)
+                         name, self.path, _RESETS[name], exc_info=error)
             return {}
 
     def keep_on_file(self, offsets: Mapping[str, Mapping[TopicPartition, int]],
@@ -187,8 +188,7 @@ class LogDirectory:
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
         """Writes the marker: everything is flushed and closed. Raises OSError."""
-        text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        write_file(self._marker, text.encode())
+        write_file(self._marker, encode_clean_shutdown_marker(broker_epoch))
 
     @property
     def may_be_marked_clean(self) -> bool:

@@ -19,10 +19,10 @@ from typing import Any
 from seglog._native.scan import PartitionListing
 from seglog.errors import LogManagerStateError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
-from seglog.manager.clean_loading import CleanLoading, says_little
+from seglog.manager.clean_loading import CleanLoading, described, says_little
 from seglog.manager.directories import LogDirectory
 from seglog.manager.collector_pause import collections_paused
-from seglog.manager.manager_gauges import Countdown, Gauges
+from seglog.manager.manager_gauges import Gauges
 from seglog.manager.sanity import defer_checks, plan_of_active_segment
 from seglog.manager.state import ManagerState
 from seglog.metrics import MetricsRegistry
@@ -34,7 +34,6 @@ from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
 from seglog.recovery.root import PartitionDirectory
 from seglog.recovery.worker_pool import WorkerPool
-from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
     DirectoryKind, stray_dir_name,
@@ -45,12 +44,7 @@ __all__ = ["LoadSettings", "LogLoading"]
 _log = logging.getLogger(__name__)
 
 _SERVED = (DirectoryKind.LIVE, DirectoryKind.FUTURE)
-# The checkpoints, and the consequence for the offsets if one cannot be read.
-_RESETS = {
-    RECOVERY_POINT_CHECKPOINT: "the recovery checkpoint to 0",
-    LOG_START_OFFSET_CHECKPOINT: "to the base offset of the first segment",
-    HIGH_WATERMARK_CHECKPOINT: "the high watermarks to the log start offsets",
-}
+_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +83,10 @@ class LogLoading:
         self._state, self._settings = state, settings
         self._directories = state.directories.all()
         self._gauges = Gauges(registry)
-        self._recovering = Countdown()  # by (directory, thread number of its recovery pool)
-        self._loading = Countdown()     # the same
+        # Segments that remain, by (directory, thread number of its recovery pool): each entry is
+        # set by its own thread alone.
+        self._recovering: dict[tuple[str, int], int] = {}
+        self._loading: dict[tuple[str, int], int] = {}
         self._starts: list[_Start] = []
         self._failed: dict[str, OSError] = {}
         self._unclean: list[str] = []
@@ -185,10 +181,10 @@ class LogLoading:
             loads.enter_context(start.load)
         try:
             clean = directory.take_clean_shutdown_marker()
-            start.offsets = {name: directory.read_or_reset(name, what, self._goes_on)
-                             for name, what in _RESETS.items()}
+            start.offsets = {name: directory.read_or_reset(name, self._continues)
+                             for name in _CHECKPOINTS}
             found = directory.partition_directories(
-                partial(self._passed_over, directory) if self._goes_on else None)
+                partial(self._passed_over, directory) if self._continues else None)
         except OSError as error:
             self._fail(directory, error)
             return
@@ -242,7 +238,7 @@ class LogLoading:
         _log.error("Error while loading log dir %s", directory.path, exc_info=error)
 
     @property
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         """Whether the start continues after a log that does not load."""
         return self._settings.on_load_error is not None
 
@@ -261,7 +257,7 @@ class LogLoading:
         try:
             log = self._load_log(start, partition, path)
         except Exception as error:
-            if self._goes_on:
+            if self._continues:
                 self._passed_over(directory, path, error)
             elif isinstance(error, OSError):
                 self._fail(directory, error)
@@ -282,8 +278,11 @@ class LogLoading:
             _log.info("Error while loading logs in %s in %dms %s", path, ms, counts)
         elif _log.isEnabledFor(logging.INFO):
             _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
-                      "log-end-offset %d in %dms %s", _described(log), len(log.segments),
-                      log.local_log_start_offset, log.log_end_offset, ms, counts)
+                      "log-end-offset %d in %dms %s", described(
+                          log.path, log.topic_partition, log.topic_id, log.high_watermark,
+                          log.last_stable_offset, log.log_start_offset, log.log_end_offset),
+                      len(log.segments), log.local_log_start_offset, log.log_end_offset, ms,
+                      counts)
 
     def _load_log(self, start: _Start, partition: PartitionDirectory, path: str) -> UnifiedLog:
         settings, inputs = self._settings, self._inputs(start, partition)
@@ -308,8 +307,8 @@ class LogLoading:
         may_defer = settings.deferred and inputs.clean_shutdown and partition.kind in _SERVED
         return start.load.load_log(
             path, inputs, load_and_file, plan_first=defer if may_defer else None,
-            to_load=partial(self._loading.set, thread),
-            to_recover=partial(self._recovering.set, thread))
+            to_load=partial(self._loading.__setitem__, thread),
+            to_recover=partial(self._recovering.__setitem__, thread))
 
     def _inputs(self, start: _Start, partition: PartitionDirectory) -> LoadInputs:
         key, state = partition.topic_partition, self._state
@@ -338,7 +337,7 @@ class LogLoading:
         if partition.kind in _SERVED:
             start.directory.forget_on_file(log.topic_partition)
             if self._settings.load is None:
-                self._state.serve(log)
+                self._state.configs.serve(log)
 
     @staticmethod
     def _set_high_watermark(log: UnifiedLog, checkpointed: int | None) -> None:
@@ -349,15 +348,6 @@ class LogLoading:
             log.update_high_watermark(checkpointed)
         _log.info("Log loaded for partition %s with initial high watermark %d", key,
                   log.high_watermark)
-
-
-def _described(log: UnifiedLog) -> str:
-    """A log in Kafka's text form (UnifiedLog.toString)."""
-    key = log.topic_partition
-    topic_id = "" if log.topic_id is None else f", topicId={format_uuid(log.topic_id)}"
-    return (f"Log(dir={log.path}{topic_id}, topic={key.topic}, partition={key.partition}, "
-            f"highWatermark={log.high_watermark}, lastStableOffset={log.last_stable_offset}, "
-            f"logStartOffset={log.log_start_offset}, logEndOffset={log.log_end_offset})")
 
 
 def _ms_since(started: float) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from seglog.arguments import optional
 from seglog.config import BrokerConfig, LoadConfig, LogConfig
+from seglog.config.definition import at_least
 from seglog.errors import (
     KafkaStorageError, LogManagerStateError, UnknownTopicOrPartitionError,
 )
@@ -25,7 +26,7 @@ from seglog.log.unified_log import LogContext, UnifiedLog
 from seglog.manager.offset_checkpoints import Checkpoints
 from seglog.manager.log_cleaning import LogCleaning
 from seglog.manager.closing import close_logs
-from seglog.manager.configs import TopicConfigs, at_least_one
+from seglog.manager.configs import TopicConfigs
 from seglog.manager.background_checks import BackgroundChecks, open_reader
 from seglog.manager.directories import (
     agreed_broker_epoch, configured_log_dirs, refuse_duplicates, refuse_foreign_directories,
@@ -295,7 +296,7 @@ class LogManager(LogOperations):
 
     def resize_recovery_thread_pool(self, new_size: int) -> None:
         """Changes `num.recovery.threads.per.data.dir`, also for a running load."""
-        at_least_one("num.recovery.threads.per.data.dir", new_size)
+        at_least(1)("num.recovery.threads.per.data.dir", new_size)
         _log.info("Resizing recovery thread pool size for each data dir from %d to %d",
                   self._recovery_threads, new_size)
         with self._lock:
@@ -307,7 +308,7 @@ class LogManager(LogOperations):
     def resize_segment_loading_thread_pool(self, new_size: int) -> None:
         """Changes `num.segment.loading.threads.per.data.dir`, also for a running load with more
         than one thread."""
-        at_least_one("num.segment.loading.threads.per.data.dir", new_size)
+        at_least(1)("num.segment.loading.threads.per.data.dir", new_size)
         _log.info("Resizing segment loading thread pool size for each data dir from %d to %d",
                   self._segment_threads, new_size)
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -12,7 +11,7 @@ from seglog.manager.unopened import UnopenedLogs, retention_percent
 from seglog.metrics import Gauge, Metric, MetricName, MetricsRegistry
 from seglog.model import TopicPartition
 
-__all__ = ["Countdown", "Gauges", "UnopenedGauges"]
+__all__ = ["Gauges", "UnopenedGauges"]
 
 _LOG = ("kafka.log", "Log")
 # The gauges of a log, and the columns with their values.
@@ -39,24 +38,6 @@ class Gauges:
         registered, self._registered = self._registered, []
         for name, tags in registered:
             self._group.remove(name, tags)
-
-
-class Countdown:
-    """Numbers by key that threads set while gauges read them."""
-
-    def __init__(self) -> None:
-        self._values: dict[object, int] = {}
-        self._lock = threading.Lock()
-
-    def set(self, key: object, value: int) -> None:
-        """Sets a number."""
-        with self._lock:
-            self._values[key] = value
-
-    def get(self, key: object) -> int | None:
-        """The number, None before it was set."""
-        with self._lock:
-            return self._values.get(key)
 
 
 class UnopenedGauges:

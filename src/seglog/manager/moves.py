@@ -23,13 +23,14 @@ from seglog.manager.deletion import LogDeletion
 from seglog.manager.state import ManagerState
 from seglog.manager.table import dir_of
 from seglog.model import TopicPartition
-from seglog.storage.paths import DirectoryKind, delete_dir_name, future_dir_name
+from seglog.storage.paths import (
+    DIR_NAME_LENGTH_MAX, DirectoryKind, delete_dir_name, future_dir_name,
+)
 
 __all__ = ["FutureLogMover", "LogMoves", "MoveState"]
 
 _log = logging.getLogger(__name__)
 
-_DIR_NAME_LENGTH_MAX = 255
 # Bytes that one step copies (Kafka: replica.fetch.max.bytes).
 _COPY_BYTES = 1 << 20
 # An append to a follower ignores batches of epochs above the leader's; here the source is the
@@ -55,7 +56,7 @@ class LogMoves:
     def alter_log_dir(self, key: TopicPartition, log_dir: str) -> FutureLogMover | None:
         """See LogManager.alter_replica_log_dir."""
         state = self._state
-        if len(future_dir_name(key, uuid.uuid4().hex)) > _DIR_NAME_LENGTH_MAX:
+        if len(future_dir_name(key, uuid.uuid4().hex)) > DIR_NAME_LENGTH_MAX:
             raise InvalidTopicError("The topic name is too long.")
         if state.directories.get(log_dir) is None:
             raise KafkaStorageError(f"Log directory {log_dir} is offline")

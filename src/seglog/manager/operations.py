@@ -208,7 +208,7 @@ class LogOperations(ProcessBound, ABC):
         self._state.configs.set_topic(text("topic", topic), properties)
         for log in self._state.table.opened_of_topic(topic):  # the others get them when opened
             before = log.config
-            self._state.serve(log)
+            self._state.configs.serve(log)
             self._state.cleaning.reconfigured(log, before)
 
     def reconfigure_default_log_config(self, log_config: LogConfig) -> None:
@@ -217,7 +217,7 @@ class LogOperations(ProcessBound, ABC):
             raise TypeError(f"log_config must be a LogConfig, not {shown(log_config)}")
         self._state.configs.set_default(log_config)
         for log in self._state.table.opened():
-            self._state.serve(log)
+            self._state.configs.serve(log)
 
     # ---- cleaning
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.stats import flush_timer
-from seglog.log.unified_log import LogContext, UnifiedLog
+from seglog.log.unified_log import LogContext
 from seglog.manager.offset_checkpoints import Checkpoints
 from seglog.manager.log_cleaning import LogCleaning
 from seglog.manager.configs import TopicConfigs
@@ -47,7 +47,3 @@ class ManagerState:
         if stats is not None:
             flush_timer(stats.registry)
             stats.registry.add_source(UnopenedGauges(logs, stats, self.configs.of))
-
-    def serve(self, log: UnifiedLog) -> None:
-        """See TopicConfigs.serve."""
-        self.configs.serve(log)

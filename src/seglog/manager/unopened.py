@@ -173,8 +173,8 @@ class UnopenedLogs:
         return found & reached
 
     def _largest_timestamps(self) -> npt.NDArray[np.int64]:
-        """The largest timestamp of the first segment of each log. Nobody writes to them while they
-        are here."""
+        """The largest timestamp of the first segment of each log. It is read once:
+        an unopened log does not change."""
         if self._first_timestamps is None:
             self._first_timestamps = largest_timestamps(
                 self.log_dir, [str(key) for key in self.rows.keys],

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from seglog.errors import InvalidTopicPartitionError
 from seglog.recovery.findings import DAMAGE_CODES, LOSS_CODES, Finding, Severity
-from seglog.storage.paths import CLUSTER_METADATA_TOPIC, parse_directory_name
+from seglog.storage.paths import CLUSTER_METADATA_TOPIC, directory_name_or_none
 
 __all__ = ["COMPACTION_FIELDS", "DIRECTORY_FIELDS", "FINDING_FIELDS", "LOSS_FIELDS",
            "PARTITION_FIELDS", "compaction_row", "directory_row", "exit_code", "finding_row",
@@ -48,11 +47,8 @@ LOSS_FIELDS: Final = ("findings", "partitions", "batches", "records", "bytes", "
 
 def _topic_fields(directory: str | None) -> Row:
     """Topic, partition and kind from the name of a partition directory."""
-    if directory is None:
-        return {"topic": None, "partition": None, "kind": None}
-    try:
-        name = parse_directory_name(directory)
-    except InvalidTopicPartitionError:
+    name = None if directory is None else directory_name_or_none(directory)
+    if name is None:
         return {"topic": None, "partition": None, "kind": None}
     key = name.topic_partition
     kind = "metadata" if key.topic == CLUSTER_METADATA_TOPIC else name.kind.name.lower()

@@ -26,8 +26,8 @@ from seglog.storage import paths
 from seglog.storage.textfile import read_small_file, replace_file
 
 __all__ = [
-    "CHECKPOINT_BYTES_MAX", "encode_checkpoint", "read_checkpoint", "read_offset_checkpoint",
-    "write_checkpoint", "write_offset_checkpoint",
+    "CHECKPOINT_BYTES_MAX", "encode_checkpoint", "offset_lines", "read_checkpoint",
+    "read_offset_checkpoint", "write_checkpoint", "write_offset_checkpoint",
 ]
 
 #: 64 MiB hold the longest entries of 230,000 partitions.
@@ -156,7 +156,11 @@ def _holds(path: _Path, content: bytes) -> bool:
         return False
 
 
+def offset_lines(offsets: Mapping[TopicPartition, int]) -> Iterator[str]:
+    """The entries of an offset checkpoint."""
+    return (f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items())
+
+
 def write_offset_checkpoint(path: _Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Replaces an offset checkpoint. Raises KafkaStorageError."""
-    write_checkpoint(path, (f"{key.topic} {key.partition} {offset}"
-                            for key, offset in offsets.items()))
+    write_checkpoint(path, offset_lines(offsets))

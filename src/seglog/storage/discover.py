@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
+from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.storage.log_store import LOCAL, Files, absolute, files_of, place_of
 from seglog.storage.paths import (
-    DirectoryKind, FileKind, parse_directory_name, parse_file_name,
+    DirectoryKind, FileKind, directory_name_or_none, parse_file_name,
 )
 from seglog.storage.place import require_data_directory
 
@@ -64,11 +64,7 @@ def find_directories(path: Path, where: Files | None = None) -> list[FoundDirect
         require_data_directory(text)
     found = []
     for name, is_directory in listing:
-        if is_directory:
-            try:
-                parsed = parse_directory_name(name)
-            except InvalidTopicPartitionError:
-                continue
+        if is_directory and (parsed := directory_name_or_none(name)) is not None:
             found.append(FoundDirectory(parsed.topic_partition, text, name, parsed.kind))
     if where is not LOCAL and not found:
         raise KafkaStorageError(
@@ -93,13 +89,12 @@ def _itself(path: str) -> FoundDirectory:
     """The partition directory `path`."""
     full = absolute(path)
     name = os.path.basename(full)
-    try:
-        parsed = parse_directory_name(full)
-    except InvalidTopicPartitionError:
+    parsed = directory_name_or_none(full)
+    if parsed is None:
         raise KafkaStorageError(
             errno.EINVAL, f"this directory holds segments, but {name!r} says neither topic nor "
             f"partition; rename it to TOPIC-PARTITION, such as {name}-0, or open it with "
-            "seglog.PartitionLog.open", full) from None
+            "seglog.PartitionLog.open", full)
     return FoundDirectory(parsed.topic_partition, os.path.dirname(full), name, parsed.kind)
 
 
@@ -150,9 +145,7 @@ def split_partition(path: str) -> tuple[str, str | None]:
     of its partitions. Paths are absolute."""
     path = os.path.abspath(path)
     if is_partition_directory(path):
-        try:
-            parse_directory_name(path)
-        except InvalidTopicPartitionError:
+        if directory_name_or_none(path) is None:
             return path, None  # its load reports what is wrong with it
         directory, name = os.path.split(path)
         return directory, name

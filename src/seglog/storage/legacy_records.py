@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from seglog.errors import (
     CorruptRecordError, IllegalArgumentError, InvalidRecordError, OutOfBoundsError,
 )
+from seglog.java.numbers import wrap_int64
 from seglog.storage import codecs
 from seglog.storage.codec_streams import open_stream
 
@@ -168,15 +169,11 @@ def inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
                 "is not zero.", expected=last, found=wrapper.offset, code="legacy_offset")
         base = wrapper.offset - last
     for record in inner:
-        record.offset = _java_long(record.offset + base)
+        record.offset = wrap_int64(record.offset + base)
         if record.codec:
             raise InvalidRecordError("Inner messages must not be compressed",
                                      code="legacy_nested")
         yield record
-
-
-def _java_long(value: int) -> int:
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _inner(wrapper: LegacyRecord, value: memoryview) -> list[LegacyRecord]:

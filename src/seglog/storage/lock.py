@@ -12,7 +12,8 @@ import errno
 import fcntl
 import os
 
-from seglog.storage.lock_holder import HELD, ask_holder
+from seglog.errors import LogDirLockedError
+from seglog.storage.lock_holder import HELD, ask_holder, command_of
 from seglog.storage.ownership import open_file
 from seglog.storage.paths import LOCK_FILE
 
@@ -67,6 +68,14 @@ class FileLock:
                     return taken
                 os.close(descriptor)
         raise OSError(errno.EAGAIN, "the lock file is replaced again and again", self.path)
+
+    def lock(self) -> None:
+        """Locks the directory of the file without waiting. Raises LogDirLockedError if another has
+        it; OSError."""
+        if not self.try_lock():
+            pid = self.holder_pid
+            raise LogDirLockedError(os.path.dirname(self.path), pid,
+                                    command_of(pid) if pid else None)
 
     def _is_ours_already(self) -> bool:
         try:

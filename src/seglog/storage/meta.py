@@ -22,9 +22,9 @@ from seglog.storage.paths import temporary_name
 from seglog.storage.textfile import read_beginning, read_small_file, replace_file, too_large
 
 __all__ = [
-    "MetaProperties", "PartitionMetadata", "encode_partition_metadata", "format_uuid", "parse_uuid",
-    "read_clean_shutdown_epoch", "read_meta_properties", "read_partition_metadata",
-    "write_partition_metadata",
+    "MetaProperties", "PartitionMetadata", "encode_clean_shutdown_marker",
+    "encode_partition_metadata", "format_uuid", "parse_uuid", "read_clean_shutdown_epoch",
+    "read_meta_properties", "read_partition_metadata", "write_partition_metadata",
 ]
 
 #: Far more than Kafka writes (under 200 bytes).
@@ -245,6 +245,11 @@ def write_partition_metadata(path: _Path, topic_id: uuid.UUID) -> None:
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
     """The bytes of a partition.metadata."""
     return f"version: 0\ntopic_id: {format_uuid(topic_id)}".encode()
+
+
+def encode_clean_shutdown_marker(broker_epoch: int) -> bytes:
+    """The bytes of .kafka_cleanshutdown (Kafka: CleanShutdownFileHandler.write)."""
+    return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
 
 
 def read_clean_shutdown_epoch(path: _Path) -> int | None:

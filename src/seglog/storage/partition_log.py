@@ -43,7 +43,7 @@ from seglog.storage.skipping import GapList
 from seglog.storage.stream import RANGE_BYTES, DecodeOptions, OnDamage, Plan, RecordBatchStream
 from seglog.storage.tiers import open_tier
 from seglog.storage.timestamps import find_offset_by_timestamp, find_offset_of_max_timestamp
-from seglog.storage.view import LogView
+from seglog.storage.view import LogView, SalvagedView
 
 __all__ = ["PartitionLog"]
 
@@ -273,28 +273,17 @@ class PartitionLog(SurvivesFork):
                                 on_damage)
         at_once("threads", threads)
         target = RANGE_BYTES * self._where.range_factor if threads else WHOLE_SEGMENT
-        if on_damage == "skip":
-            return self._skipping(options, start_offset, end_offset, committed, target, threads,
-                                  GapList(on_gap, self._report))
-        start, end = view.bounds(start_offset, end_offset, committed)
-        gaps = GapList(on_gap or _ignore, self._report)
+        skips = on_damage == "skip"
+        source = view.salvaged if skips else view
+        gaps = GapList(on_gap if skips else on_gap or _ignore, self._report)
+        start, end = source.bounds(start_offset, end_offset, committed)
         return RecordBatchStream(
-            lambda: Plan(view.plan(start, end, target, committed, gaps.add), view.segments.opened),
-            options, about=_about(view, start, end, committed),
-            release=view.segments.release, threads=threads, gaps=gaps,
-            damage=view.hidden_damage(end_offset) if committed else None)
-
-    def _skipping(self, options: DecodeOptions, start_offset: int | None, end_offset: int | None,
-                  committed: bool, target: int, threads: int, gaps: GapList) -> RecordBatchStream:
-        view = self._view
-        salvaged = view.salvaged
-        start, end = salvaged.bounds(start_offset, end_offset, committed)
-        return RecordBatchStream(
-            lambda: Plan(salvaged.plan(start, end, target, committed, gaps.add),
+            lambda: Plan(source.plan(start, end, target, committed, gaps.add),
                          view.segments.opened),
             options, about=_about(view, start, end, committed),
             release=view.segments.release, threads=threads, gaps=gaps,
-            surveys=salvaged.surveys if options.check_crcs else None)
+            damage=view.hidden_damage(end_offset) if committed and not skips else None,
+            surveys=source.surveys if isinstance(source, SalvagedView) and check_crcs else None)
 
     def fetch(self, start_offset: int, max_bytes: int,
               isolation: Isolation = "read_uncommitted") -> FetchData:
@@ -380,13 +369,11 @@ class PartitionLog(SurvivesFork):
         """
         count("target_bytes", target_bytes)
         committed = check_isolation(isolation)
-        view = self._view
-        if on_damage == "skip":
-            salvaged, gaps = view.salvaged, GapList(on_gap, self._report)
-            start, until = salvaged.bounds(start_offset, end_offset, committed)
-            return list(salvaged.plan(start, until, target_bytes, committed, gaps.add))
-        start, end = view.bounds(start_offset, end_offset, committed)
-        return list(view.plan(start, end, target_bytes, committed, self._report))
+        skips = on_damage == "skip"
+        source = self._view.salvaged if skips else self._view
+        report = GapList(on_gap, self._report).add if skips else self._report
+        start, end = source.bounds(start_offset, end_offset, committed)
+        return list(source.plan(start, end, target_bytes, committed, report))
 
     # ---- life
 

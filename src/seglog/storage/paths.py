@@ -19,13 +19,13 @@ from seglog.model import TopicPartition
 from seglog.java.numbers import parse_int32, parse_int64
 
 __all__ = [
-    "CLEAN_SHUTDOWN_FILE", "CLEANER_OFFSET_CHECKPOINT", "CLUSTER_METADATA_TOPIC", "DirectoryKind",
-    "DirectoryName", "FileKind", "FileName", "FileState", "HIGH_WATERMARK_CHECKPOINT",
-    "JOB_FILE_PREFIX",
+    "CLEAN_SHUTDOWN_FILE", "CLEANER_OFFSET_CHECKPOINT", "CLUSTER_METADATA_TOPIC",
+    "DIR_NAME_LENGTH_MAX", "DirectoryKind", "DirectoryName", "FileKind", "FileName", "FileState",
+    "HIGH_WATERMARK_CHECKPOINT", "JOB_FILE_PREFIX",
     "LEADER_EPOCH_CHECKPOINT", "LOCK_FILE", "LOG_START_OFFSET_CHECKPOINT", "META_PROPERTIES",
     "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
     "TOPIC_NAME_LENGTH_MAX", "UNFINISHED_COMMIT", "check_topic",
-    "delete_dir_name", "file_name", "file_names", "future_dir_name",
+    "delete_dir_name", "directory_name_or_none", "file_name", "file_names", "future_dir_name",
     "index_name", "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
     "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name", "txn_index_name",
 ]
@@ -48,7 +48,7 @@ JOB_FILE_PREFIX: Final = ".seglog-"
 #: is not a partition's: a commit has begun and must be finished first.
 UNFINISHED_COMMIT: Final = "seglog_unfinished_commit"
 
-_DIR_NAME_LENGTH_MAX = 255
+DIR_NAME_LENGTH_MAX: Final = 255
 TOPIC_NAME_LENGTH_MAX: Final = 249
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _TEXT_FILES = frozenset((
@@ -174,7 +174,7 @@ def offset_from_file_name(name: str) -> int:
     none."""
     number, dot, _ = name.partition(".")
     if not dot:
-        raise ValueError(f"{name!r} has no dot behind an offset")
+        raise ValueError(f"{name!r} has no dot after an offset")
     return parse_int64(number)
 
 
@@ -271,9 +271,17 @@ def parse_directory_name(path: str | os.PathLike[str]) -> DirectoryName:
         raise _not_a_partition(path, name) from None
 
 
+def directory_name_or_none(path: str | os.PathLike[str]) -> DirectoryName | None:
+    """As `parse_directory_name`; None for a name that is not a partition's."""
+    try:
+        return parse_directory_name(path)
+    except InvalidTopicPartitionError:
+        return None
+
+
 def _capped(topic_partition: TopicPartition, unique_id: str, kind: DirectoryKind) -> str:
     tail = f"-{topic_partition.partition}.{unique_id}{kind.value}"
-    return topic_partition.topic[:_DIR_NAME_LENGTH_MAX - len(tail)] + tail
+    return topic_partition.topic[:DIR_NAME_LENGTH_MAX - len(tail)] + tail
 
 
 def delete_dir_name(topic_partition: TopicPartition, unique_id: str) -> str:

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog.arguments import given_path
-from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
+from seglog.errors import KafkaStorageError
+from seglog.storage.log_store import LOCAL
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, JOB_FILE_PREFIX,
     LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT,
-    REMOTE_LOG_INDEX_CACHE, UNFINISHED_COMMIT, FileKind, FileState, parse_directory_name,
+    REMOTE_LOG_INDEX_CACHE, UNFINISHED_COMMIT, FileKind, FileState, directory_name_or_none,
     parse_file_name, temporary_name,
 )
 
@@ -135,15 +136,15 @@ def identify(path: str | os.PathLike[str]) -> Place:
 
 def _identify(path: str) -> Place:
     foreign: list[str] = []
-    listing = _list(path)
+    listing = LOCAL.entries(path)
     if any(_is_segment(name) for name, is_directory in listing if not is_directory):
         return Place(path, PlaceKind.PARTITION_DIRECTORY)
-    if _is_partition_name(os.path.basename(path)) and _is_young_log(listing):
+    if directory_name_or_none(path) is not None and _is_young_log(listing):
         return Place(path, PlaceKind.PARTITION_DIRECTORY)
     for name, is_directory in listing:
         if name in _ALLOWED_WHEN_EMPTY or name.startswith(JOB_FILE_PREFIX):
             continue
-        if not is_directory or not _is_partition_name(name):
+        if not is_directory or directory_name_or_none(name) is None:
             foreign.append(name)
             continue
         inside = _list_or_nothing(os.path.join(path, name))
@@ -158,16 +159,9 @@ def _identify(path: str) -> Place:
     return Place(path, PlaceKind.EMPTY)
 
 
-def _list(path: str) -> list[tuple[str, bool]]:
-    """(name, whether it is a directory, links followed) for all entries of a directory. Raises
-    OSError."""
-    with os.scandir(path) as entries:
-        return [(entry.name, entry.is_dir()) for entry in entries]
-
-
 def _list_or_nothing(path: str) -> list[tuple[str, bool]]:
     try:
-        return _list(path)
+        return LOCAL.entries(path)
     except OSError:
         return []
 
@@ -187,14 +181,6 @@ def _is_young_log(listing: Sequence[tuple[str, bool]]) -> bool:
 
 def _is_kafka_file(name: str) -> bool:
     return parse_file_name(name.removesuffix(_REPLACEMENT)).canonical
-
-
-def _is_partition_name(name: str) -> bool:
-    try:
-        parse_directory_name(name)
-    except InvalidTopicPartitionError:
-        return False
-    return True
 
 
 # ---- what a caller asks for

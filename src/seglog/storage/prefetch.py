@@ -83,7 +83,7 @@ class Prefetch:
 
 
 class _Slot(ProcessBound):
-    """One range on its way from its thread to the consumer."""
+    """One range, which its thread decodes for the consumer."""
 
     _called = _CALLED
 

@@ -127,7 +127,7 @@ def read_snapshot(path: str | os.PathLike[str], where: Files = LOCAL
 def is_expired(last_timestamp: int, now_ms: int, expiration_ms: int) -> bool:
     """Whether a producer was idle for `producer.id.expiration.ms`, in Java's arithmetic: with a
     negative timestamp whose difference overflows it never expires."""
-    return (now_ms - last_timestamp + (1 << 63)) % (1 << 64) - (1 << 63) >= expiration_ms
+    return wrap_int64(now_ms - last_timestamp) >= expiration_ms
 
 
 def expected_transactional(topic_partition: TopicPartition, batch: np.void) -> str:

@@ -300,6 +300,6 @@ def check_torn(planned: LogRange, position: int) -> None:
     if position < planned.sound_end:
         raise CorruptRecordError(
             f"{planned.file}: the batch at byte {position} has no end within the segment, but "
-            f"sound batches lie behind it, up to byte {planned.sound_end}", file=planned.file,
+            f"sound batches follow it, up to byte {planned.sound_end}", file=planned.file,
             position=position, expected=planned.sound_end, found=position,
             code=Status.BATCH_LENGTH.code)

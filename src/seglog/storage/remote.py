@@ -136,7 +136,7 @@ class RemoteFiles(SurvivesFork):
         return b"" if found is None else found  # same as for a missing file
 
     def _index_or_none(self, path: str) -> Block | None:
-        found = self._whole(path, _INDEX_BYTES_MAX)
+        found = self.requests.beginning(self._key(path), path, _INDEX_BYTES_MAX)
         if found is None:
             return None
         content, size = found
@@ -147,12 +147,8 @@ class RemoteFiles(SurvivesFork):
 
     def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
         """See Files."""
-        found = self._whole(path, bytes_max)
+        found = self.requests.beginning(self._key(path), path, bytes_max)
         return None if found is None else (bytes(memoryview(found[0])), found[1])
-
-    def _whole(self, path: str, bytes_max: int) -> tuple[Block, int] | None:
-        """The first bytes of an object, usually all of them, and its size."""
-        return self.requests.beginning(self._key(path), path, bytes_max)
 
 
 class RemoteLog(SurvivesFork):

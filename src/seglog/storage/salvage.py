@@ -185,7 +185,7 @@ class _Survey:
         if status == Status.NO_MEMORY:
             found.raise_for_status(self._extent.file)
         if status in (Status.IO, Status.FILE_SHRANK):
-            end = self._behind_unreadable(start)
+            end = self._after_unreadable(start)
         elif status == Status.ZERO_TAIL or len(self._bad) == _GAPS_MAX:
             end = size
         elif following is not None and self._spend(following - start) and \
@@ -249,7 +249,7 @@ class _Survey:
             try:
                 found, self._budget = self._resync(at, size, size)
             except KafkaStorageError as error:
-                at = self._behind_unreadable(max(at, error.position or at))
+                at = self._after_unreadable(max(at, error.position or at))
                 continue
             if found is None:
                 return size
@@ -278,7 +278,7 @@ class _Survey:
             self._extent.base_offset <= int(batches["base_offset"][0])
             <= int(batches["last_offset"][0]) < self._extent.offset_limit)
 
-    def _behind_unreadable(self, position: int) -> int:
+    def _after_unreadable(self, position: int) -> int:
         """The next readable page, searched in growing steps, so that a dead disk is read only a few
         times."""
         step = _PAGE

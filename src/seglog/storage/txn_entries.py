@@ -21,12 +21,9 @@ _VERSION = 0
 
 def to_aborted_txns(entries: npt.NDArray[np.void]) -> list[AbortedTxn]:
     """The entries of `read_aborted` as values."""
-    return [AbortedTxn(*fields) for fields in zip(
-        entries["producer_id"].tolist(), entries["first_offset"].tolist(),
-        entries["last_offset"].tolist(), entries["last_stable_offset"].tolist(), strict=True)]
+    return list(map(AbortedTxn._make, entries[list(AbortedTxn._fields)].tolist()))
 
 
 def encode_entries(entries: Iterable[AbortedTxn]) -> bytes:
     """The bytes of a transaction index, 34 an entry."""
-    return b"".join(_ENTRY.pack(_VERSION, entry.producer_id, entry.first_offset,
-                                entry.last_offset, entry.last_stable_offset) for entry in entries)
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)

@@ -139,9 +139,10 @@ class LogView(SurvivesFork):
         end = limit if end_offset is None else min(end_offset, limit)
         return start, max(start, end)
 
-    def plan(self, start_offset: int, end_offset: int, target_bytes: int, committed: bool,
+    def plan(self, start_offset: int, end_offset: int | None, target_bytes: int, committed: bool,
              on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
-        """Plans the byte ranges of `[start_offset, end_offset)`, in order, on demand."""
+        """Plans the byte ranges of `[start_offset, end_offset)`, in order, on demand. None: to the
+        end of the log."""
         # Bytes bound what follows the last offset, so that a reader fails at a corrupt tail, and a
         # batch with a damaged offset beyond the end does not look like the end.
         to_end = end_offset == self.log_end_offset

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from seglog.errors import (
-    CorruptDataError, DuplicatePartitionError, IllegalArgumentError, InvalidTopicPartitionError,
-    KafkaStorageError, MetadataParseError, UnknownTopicOrPartitionError,
+    CorruptDataError, DuplicatePartitionError, IllegalArgumentError, KafkaStorageError,
+    MetadataParseError, UnknownTopicOrPartitionError,
 )
 from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
-from seglog.storage.paths import DirectoryKind, parse_directory_name
+from seglog.storage.paths import DirectoryKind, directory_name_or_none
 from seglog.tiered.metadata_serde import deserialize
 from seglog.tiered.metadata_store import RemotePartitionMetadataStore
 from seglog.tiered.remote_records import RemoteLogMetadata, RemoteLogSegmentMetadataSnapshot
@@ -169,9 +169,8 @@ def metadata_partitions(data_dirs: Sequence[str | os.PathLike[str]]
                                     os.fspath(data_dir)) from None
         for entry in entries:
             path = os.path.join(data_dir, entry)
-            try:
-                name = parse_directory_name(path)
-            except InvalidTopicPartitionError:
+            name = directory_name_or_none(path)
+            if name is None:
                 continue
             key = name.topic_partition
             if (key.topic != REMOTE_LOG_METADATA_TOPIC or name.kind is not DirectoryKind.LIVE
