@@ -14,13 +14,19 @@ from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
-from seglog.tiered import TierFinding, open_bucket
+from seglog.tiered import (
+    RemoteLogSegmentMetadata, SkippedMetadata, TierFinding, open_bucket, read_metadata_events,
+    serialize,
+)
 from seglog.tiered.partition_catalog import _contradicts, _fits, merged_epochs
+from seglog.tiered.remote_records import id_text
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.restore import restore
 from seglog.tiered.segment_selection import Piece, select_segments
 from seglog.tiered.tier_check import check_partition, find_orphans
 from seglog.tiered.tiered_files import TieredFiles
+from tests.oracle import batch as v2
+from tests.oracle.batch import Batch, Record
 from tests.tiered.conftest import Tiered, read
 
 NAME = "t-gzip-0"  # segments at 0, 46, 93, 140, 187; local from 234
@@ -251,6 +257,45 @@ def test_metadata_records_that_do_not_decode_are_reported(tiered_copy: Tiered) -
             path.write_bytes(content)
     log = PartitionLog.open(tiered_copy.data / NAME, remote=tiered_copy.remote)
     assert "metadata_record" in [one.code for one in findings(log)]
+
+
+def announce(tiered: Tiered, path: Path, **fields: int) -> None:
+    """The metadata topic says this of a segment."""
+    for folder in tiered.data.glob("__remote_log_metadata-*"):
+        with PartitionLog.open(folder) as log:
+            events = [event for _, event in read_metadata_events(log)]
+        data = b""
+        for offset, event in enumerate(events):
+            assert not isinstance(event, SkippedMetadata)
+            if isinstance(event, RemoteLogSegmentMetadata) and path.name[21:43] == id_text(
+                    event.remote_log_segment_id.id):
+                event = RemoteLogSegmentMetadata(**{**event._asdict(), **fields})
+            data += v2.encode(Batch(offset, 0, [Record(offset, 5, None, serialize(event))],
+                                    base_timestamp=5, max_timestamp=5))
+        for one in folder.glob("0*"):
+            one.unlink()
+        (folder / f"{0:020}.log").write_bytes(data)
+
+
+@pytest.mark.parametrize("fields", [
+    *({"segment_size_in_bytes": size} for size in (0, 1, 5000, -1, -2**31)),
+    {"end_offset": 2**63 - 1}])
+@pytest.mark.parametrize("has_local", [True, False])
+def test_a_size_or_an_end_that_no_segment_has_is_a_gap(
+        tiered_copy: Tiered, fields: dict[str, int], has_local: bool) -> None:
+    announce(tiered_copy, middle(tiered_copy), **fields)
+    log = opened(tiered_copy, True) if has_local else open_bucket(
+        tiered_copy.remote, metadata=tiered_copy.data).log("t-gzip", 0)
+    with pytest.raises(KafkaStorageError) as caught:
+        read(log)
+    assert caught.value.code == "remote_gap"
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if row.offset not in MIDDLE and (has_local or row.offset < 234)]
+    assert [gap.kind for gap in gaps] == ["remote_gap"]
+    assert not check_partition(log).is_sound
+    with pytest.raises(KafkaStorageError, match="not restored"):
+        restore(log, tiered_copy.root / "restored")
 
 
 def test_a_restored_log_is_a_plain_log(tiered: Tiered, tmp_path: Path) -> None:

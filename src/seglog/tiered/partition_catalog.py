@@ -25,6 +25,7 @@ __all__ = ["Catalog", "PartitionCatalog", "merged_epochs"]
 
 #: Concurrent requests for small objects, whose cost is latency.
 _THREADS: Final = 16
+_OFFSET_MAX: Final = (1 << 63) - 1
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -70,10 +71,20 @@ class PartitionCatalog:
             segments = self._announced(listed, announced)
         else:
             segments = self._with_ends(self._described(listed))
+        segments = [one for one in segments if self._has_next_offset(one)]
         lineage = list(local_epochs) or self._lineage(segments)
         pieces = select_segments(segments, lineage, until, self._findings)
         return Catalog(tuple(self._explained(pieces, until)), tuple(lineage),
                        tuple(self._findings))
+
+    def _has_next_offset(self, segment: RemoteSegment) -> bool:
+        """Whether there is an offset after the segment's end, which names its producer snapshot and
+        is the log's end after the last one."""
+        if segment.end_offset != _OFFSET_MAX:
+            return True
+        self._cannot_use("offset_mismatch", segment.start_offset, None, None,
+                         f"{segment} ends with offset {_OFFSET_MAX}, after which there is none")
+        return False
 
     def _lineage(self, segments: list[RemoteSegment]) -> list[EpochEntry]:
         """The leader-epoch checkpoint of the segment that was written last. The merged epochs of
@@ -156,23 +167,25 @@ class PartitionCatalog:
     def _checked(self, segment: RemoteSegment) -> RemoteSegment | None:
         """The segment with the end of its batches, if the object is shorter than announced. Of a
         longer one the announced bytes count if they end with the announced offset; else they are
-        another segment's, and it is None."""
+        another segment's, and it is None; so it is if no bytes were announced, because offsets
+        were."""
         assert segment.announced is not None and segment.end_offset is not None
         expected = segment.announced.segment_size_in_bytes
-        if segment.size is None:
+        if segment.size is None and expected > 0:
             return replace(segment, size=expected)
         if segment.size == expected:
             return segment
         path = self._layout.log_path(self._tree, segment)
-        text = f"{path} has {segment.size} bytes, {expected} were announced"
+        size = "some" if segment.size is None else segment.size
+        text = f"{path} has {size} bytes, {expected} were announced"
         self._findings.append(TierFinding("object_size", text, path, segment.start_offset,
                                           segment.end_offset))
-        if segment.size > expected:
+        if segment.size is not None and segment.size > expected > 0:
             announced = replace(segment, size=expected)
-            end = self._scanned_end(announced)
+            end = self._scanned_end(announced, expected)
             if end is None or end == segment.end_offset:
                 return segment if end is None else announced  # its reader gets the error
-        if segment.size > expected or not self._is_prefix(segment):
+        if segment.size is None or segment.size > expected or not self._is_prefix(segment):
             self._unusable.append(_Unusable(segment.start_offset, segment.end_offset, text))
             return None
         end = self._scanned_end(segment)
@@ -238,16 +251,18 @@ class PartitionCatalog:
                                  is_end_scanned=True)
         return found
 
-    def _scanned_end(self, segment: RemoteSegment) -> int | None:
-        """The last offset of the batches; None if they cannot be read."""
-        return self._scanned(segment)[0]
+    def _scanned_end(self, segment: RemoteSegment, until: int | None = None) -> int | None:
+        """The last offset of the batches below byte `until` (None: all); None if they cannot be
+        read."""
+        return self._scanned(segment, until)[0]
 
-    def _scanned(self, segment: RemoteSegment) -> tuple[int | None, int | None]:
+    def _scanned(self, segment: RemoteSegment, until: int | None = None
+                 ) -> tuple[int | None, int | None]:
         """The last offset of the batches, None if they cannot be read, and the leader epoch of the
         last batch, None if it has none."""
         try:
             reader = self._reader(segment)
-            found = reader.scan(reader.locate_last(), collect=True)
+            found = reader.scan(reader.locate_last(), until, collect=True)
         except SeglogError as error:
             self._findings.append(_finding(error, segment))
             return None, None
