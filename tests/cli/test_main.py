@@ -90,6 +90,7 @@ def test_messages_of_the_package_are_for_programs_that_configure_logging() -> No
 def test_wrong_usage_is_2() -> None:
     assert run_seglog().code == 2
     assert run_seglog("nothing").code == 2
+    assert run_seglog("cat", "-c", "-1", ".").code == 2
     assert run_seglog("--version").code == 0
 
 
@@ -103,6 +104,8 @@ def test_every_verb_explains_itself() -> None:
 @pytest.mark.parametrize(("raised", "code", "said"), [
     (KeyboardInterrupt(), 130, ""), (BrokenPipeError(), 141, ""),
     (SeglogError("no such thing"), 2, "seglog: error: no such thing\n"),
+    (OSError(5, "Input/output error"), 2, "seglog: error: standard output: Input/output error\n"),
+    (OSError(5, "Input/output error", "f"), 2, "seglog: error: f: Input/output error\n"),
 ])
 def test_how_a_verb_ends(raised: BaseException, code: int, said: str,
                          monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +117,21 @@ def test_how_a_verb_ends(raised: BaseException, code: int, said: str,
     monkeypatch.setattr(dump, "run", run)
     done = run_seglog("dump", "x.log")
     assert (done.code, done.err) == (code, said)
+
+
+@pytest.mark.parametrize("verb", [["ls"], ["ls", "--json"], ["cat", "-e", "-q"], ["load"],
+                                  ["verify"], ["dump"]], ids=" ".join)
+@pytest.mark.parametrize(("redirection", "said"), [
+    (">/dev/full", "standard output: No space left on device"),
+    (">&-", "standard output is closed; redirect it to /dev/null")])
+def test_an_output_that_takes_nothing_is_no_damage(golden: Path, verb: list[str], redirection: str,
+                                                   said: str) -> None:
+    path = golden / "real/clean"
+    if verb == ["dump"]:
+        path /= "plain-none-0/00000000000000000000.log"
+    done = subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", *SEGLOG, *verb, str(path)],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (cli.EXIT_FAILED, f"seglog: error: {said}\n")
 
 
 def long_running(golden: Path) -> subprocess.Popen[bytes]:

@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", "--offset", default="beginning",
                         help="where to start: beginning (default), end, OFFSET, -COUNT from the "
                              "end, s@TIMESTAMP; where to stop: e@TIMESTAMP (ms); commas between")
-    parser.add_argument("-c", "--count", type=int, help="stop after so many records")
+    parser.add_argument("-c", "--count", type=_count, help="stop after so many records")
     parser.add_argument("-e", "--exit", action="store_true", help="exit at the end of the log")
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages on stderr")
     form = parser.add_mutually_exclusive_group()
@@ -71,6 +71,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_skip_damaged(parser)
     parser.add_argument("--threads", type=int, default=0, help="decode ahead with so many threads")
     add_explained_options(parser)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("at least 0")
+    return number
 
 
 class _Source(NamedTuple):

@@ -65,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
     try:
         args = build_parser(verb).parse_args(arguments)
+        if sys.stdout is None:
+            render.error("standard output is closed; redirect it to /dev/null")
+            return EXIT_FAILED
         code = int(_module(args.verb).run(args))
         sys.stdout.flush()
     except BrokenPipeError:
@@ -75,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except SeglogError as error:
         render.error(error)
+        return EXIT_FAILED
+    except OSError as error:
+        # What reads and writes logs raises SeglogError, so this is the output.
+        render.error(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        render.abandon_stdout()
         return EXIT_FAILED
     return code
 

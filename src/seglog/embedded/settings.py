@@ -66,6 +66,6 @@ def place_of(given: str | os.PathLike[str], wanted: TopicPartition | None
     check_topic(found.topic)
     if os.path.basename(path) != str(found):
         raise InvalidTopicPartitionError(
-            f"{path}: Kafka names the directory of partition {found.partition} of topic "
-            f"{found.topic} {found}")
+            f"{path} is not a name that Kafka gives to a log: the directory of partition "
+            f"{found.partition} of topic {found.topic} is {found}")
     return os.path.dirname(path), found
