@@ -259,7 +259,7 @@ def test_metadata_records_that_do_not_decode_are_reported(tiered_copy: Tiered) -
     assert "metadata_record" in [one.code for one in findings(log)]
 
 
-def announce(tiered: Tiered, path: Path, **fields: int) -> None:
+def announce(tiered: Tiered, path: Path, **fields: Any) -> None:
     """The metadata topic says this of a segment."""
     for folder in tiered.data.glob("__remote_log_metadata-*"):
         with PartitionLog.open(folder) as log:
@@ -296,6 +296,22 @@ def test_a_size_or_an_end_that_no_segment_has_is_a_gap(
     assert not check_partition(log).is_sound
     with pytest.raises(KafkaStorageError, match="not restored"):
         restore(log, tiered_copy.root / "restored")
+
+
+@pytest.mark.parametrize("epochs", [
+    ((-2**31, 0), (0, 2**63 - 1), (1, 2**31 - 1)), ((-1, 0),), ((0, -1),), ((0, 0), (1, 2**63 - 1)),
+    ((0, 30), (1, 20)), ((0, 2**63 - 1), (2**31 - 1, 0))])
+@pytest.mark.parametrize("has_local", [True, False])
+def test_announced_epochs_that_no_segment_has_hide_nothing(
+        tiered_copy: Tiered, epochs: tuple[tuple[int, int], ...], has_local: bool) -> None:
+    path = tiered_copy.objects(NAME)[0]
+    announce(tiered_copy, path, segment_leader_epochs=epochs)
+    log = opened(tiered_copy, True) if has_local else open_bucket(
+        tiered_copy.remote, metadata=tiered_copy.data).log("t-gzip", 0)
+    found, = findings(log)
+    assert (found.code, found.first_offset, path.name in str(found)) == ("leader_epochs", 0, True)
+    assert read(log) == [row for row in tiered_copy.rows(NAME, "read_uncommitted")
+                         if has_local or row.offset < 234]
 
 
 def test_a_restored_log_is_a_plain_log(tiered: Tiered, tmp_path: Path) -> None:
@@ -361,6 +377,9 @@ CASES: list[tuple[str, Callable[[], Any], Any]] = [
     ("an epoch that began elsewhere",
      lambda: chosen([segment(0, 29, [(0, 0), (1, 15)])], [(0, 0), (1, 20)]),
      ([(0, 14, True)], ["outside_lineage"])),
+    ("epochs below the lineage that begin beyond the segment", lambda: chosen(
+        [segment(0, 9, [(0, 0), (1, 50)]), segment(10, 19, [(3, 10)])], [(3, 10)]),
+     ([(0, 9, True), (10, 19, True)], [])),
     ("the lineage's start was cut", lambda: chosen(
         [segment(0, 9, [(0, 0)]), segment(10, 19, [(0, 10), (3, 15)])], [(3, 17)]),
      ([(0, 9, True), (10, 19, True)], [])),

@@ -147,8 +147,22 @@ class PartitionCatalog:
                 max_timestamp_ms=metadata.max_timestamp_ms,
                 epochs=metadata.segment_leader_epochs))
             if checked is not None:
-                found.append(checked)
+                found.append(self._with_possible_epochs(checked, metadata))
         return found
+
+    def _with_possible_epochs(self, segment: RemoteSegment, metadata: RemoteLogSegmentMetadata
+                              ) -> RemoteSegment:
+        """The segment; with the epochs of its checkpoint if no segment can have the announced
+        ones."""
+        if _are_possible(metadata):
+            return segment
+        self._findings.append(TierFinding(
+            "leader_epochs", f"{segment}: no segment with its offsets has the leader epochs that "
+            f"are announced: {dict(metadata.segment_leader_epochs)}", str(segment),
+            segment.start_offset, segment.end_offset))
+        entries = self._checkpoint(segment)
+        return replace(segment, epochs=_epochs_from(entries, segment.start_offset)
+                       if entries else None)
 
     def _named(self, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
         """A segment that the store has and does not list yet."""
@@ -303,6 +317,14 @@ def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         return [ask(item) for item in items]
     with ThreadPoolExecutor(min(_THREADS, len(items)), "seglog-tier") as pool:
         return list(pool.map(ask, items))
+
+
+def _are_possible(metadata: RemoteLogSegmentMetadata) -> bool:
+    """Whether the epochs are not negative, and begin in order and within the segment's offsets
+    (Kafka: LeaderEpochFileCache.epochEntriesInRange)."""
+    epochs = metadata.segment_leader_epochs
+    bounds = [metadata.start_offset, *(start for _, start in epochs), metadata.end_offset + 1]
+    return epochs[0][0] >= 0 and bounds == sorted(bounds)
 
 
 def _fits(segment: RemoteSegment, entries: Sequence[EpochEntry]) -> bool:
