@@ -314,6 +314,34 @@ def test_announced_epochs_that_no_segment_has_hide_nothing(
                          if has_local or row.offset < 234]
 
 
+@pytest.mark.parametrize("further", [1, 50, 100, 10**6])
+@pytest.mark.parametrize("has_local", [True, False])
+def test_an_announced_end_beyond_the_next_start_hides_no_record(
+        tiered_copy: Tiered, further: int, has_local: bool) -> None:
+    path = middle(tiered_copy)
+    announce(tiered_copy, path, end_offset=92 + further)
+    log = opened(tiered_copy, True) if has_local else open_bucket(
+        tiered_copy.remote, metadata=tiered_copy.data).log("t-gzip", 0)
+    found, = findings(log)
+    assert (found.code, found.object, found.first_offset) == ("offset_mismatch", str(path), 93)
+    assert read(log) == [row for row in tiered_copy.rows(NAME, "read_uncommitted")
+                         if has_local or row.offset < 234]
+
+
+def test_an_announced_end_in_the_local_log_hides_no_absent_segment(tiered_copy: Tiered) -> None:
+    before, absent = tiered_copy.objects(NAME)[-2:]
+    absent.unlink()
+    announce(tiered_copy, before, end_offset=300)
+    log = opened(tiered_copy, True)
+    with pytest.raises(KafkaStorageError, match="187 to 233") as caught:
+        read(log)
+    assert caught.value.code == "remote_gap"
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if not 187 <= row.offset < 234]
+    assert [gap.kind for gap in gaps] == ["remote_gap"]
+
+
 def test_a_restored_log_is_a_plain_log(tiered: Tiered, tmp_path: Path) -> None:
     for name in ("t-txn-0", "t-epochs-0"):
         topic, _, partition = name.rpartition("-")
