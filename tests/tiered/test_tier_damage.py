@@ -12,6 +12,7 @@ import pytest
 
 from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
+from seglog.objects.directory_store import DirectoryStore
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.tiered import (
@@ -21,6 +22,7 @@ from seglog.tiered import (
 from seglog.tiered.partition_catalog import _contradicts, _fits, merged_epochs
 from seglog.tiered.remote_records import id_text
 from seglog.tiered.remote_segment import RemoteSegment
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.restore import restore
 from seglog.tiered.segment_selection import Piece, select_segments
 from seglog.tiered.tier_check import check_partition, find_orphans
@@ -220,6 +222,43 @@ def test_lost_and_damaged_indexes_change_nothing(tiered_copy: Tiered, suffix: st
                 row for row in tiered_copy.rows(NAME, isolation)
                 if row.offset < log.log_end_offset]
         assert log.offset_for_timestamp(0) is not None
+
+
+@pytest.mark.parametrize(("suffix", "kind", "most"), [
+    (".index", IndexType.OFFSET, 1 << 30), (".timeindex", IndexType.TIMESTAMP, 1 << 30),
+    (".leader_epoch_checkpoint", IndexType.LEADER_EPOCH, 64 << 20),
+    (".snapshot", IndexType.PRODUCER_SNAPSHOT, 512 << 20)])
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_an_index_that_is_too_large_is_refused_by_its_size(
+        tiered_copy: Tiered, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: IndexType,
+        most: int, is_listed: bool) -> None:
+    path = middle(tiered_copy, suffix)
+    os.truncate(path, 1 << 36)
+    log = opened(tiered_copy, True)
+    assert isinstance(log.where, TieredFiles)
+    bucket, found = log.where.bucket, []
+    for segment, _ in log.where.pieces_of(log.segments.values(0)):
+        if segment.start_offset == 46:
+            found.append(segment)
+    read_bytes = []
+    real = DirectoryStore.read
+
+    def count(store: DirectoryStore, key: str, start: int, end: int) -> Any:
+        read_bytes.append(end - start)
+        return real(store, key, start, end)
+
+    monkeypatch.setattr(DirectoryStore, "read", count)
+    segment, = found
+    if not is_listed:
+        assert segment.announced is not None
+        segment = bucket.layout.named(bucket.tree, segment.announced)
+    text = f"of {1 << 36} bytes, at most {most} are read"
+    with pytest.raises(KafkaStorageError, match=text) as caught:
+        bucket.layout.index(bucket.tree, segment, kind)
+    error = caught.value
+    assert (error.file, error.code, error.expected, error.found) == (
+        str(path), "file_too_large", most, 1 << 36)
+    assert sum(read_bytes) <= (0 if is_listed else 1 << 20)
 
 
 def test_an_absent_transaction_index_reads_as_empty(tiered_copy: Tiered) -> None:
