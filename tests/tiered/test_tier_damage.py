@@ -381,6 +381,19 @@ def test_an_announced_end_in_the_local_log_hides_no_absent_segment(tiered_copy: 
     assert [gap.kind for gap in gaps] == ["remote_gap"]
 
 
+def test_an_announced_end_hides_no_announced_segment_that_is_absent(tiered_copy: Tiered) -> None:
+    tiered_copy.objects(NAME)[2].unlink()
+    announce(tiered_copy, middle(tiered_copy), end_offset=139)
+    log = opened(tiered_copy, True)
+    with pytest.raises(KafkaStorageError, match="93 to 139") as caught:
+        read(log)
+    assert caught.value.code == "remote_gap"
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if not 93 <= row.offset < 140]
+    assert [gap.kind for gap in gaps] == ["remote_gap"]
+
+
 def test_a_restored_log_is_a_plain_log(tiered: Tiered, tmp_path: Path) -> None:
     for name in ("t-txn-0", "t-epochs-0"):
         topic, _, partition = name.rpartition("-")

@@ -90,9 +90,11 @@ class PartitionCatalog:
 
     def _with_true_ends(self, segments: list[RemoteSegment], until: int | None
                         ) -> list[RemoteSegment]:
-        """The segments; of one that reaches into another, or into the local log, the end is the
-        last offset of its batches if it was said to lie beyond. It would hide records of others."""
-        starts = np.sort([one.start_offset for one in segments])
+        """The segments; of one that reaches into another, which may be absent, or into the local
+        log, the end is the last offset of its batches if it was said to lie beyond. It would hide
+        records and gaps of others."""
+        starts = np.sort([*(one.start_offset for one in segments),
+                          *(one.start_offset for one in self._unusable)])
         rows = [row for row, one in enumerate(segments)
                 if not one.is_end_scanned and (until is None or one.start_offset < until)
                 and _reaches_other(one, starts, until)]
