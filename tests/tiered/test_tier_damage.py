@@ -12,6 +12,7 @@ import pytest
 
 from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
+from seglog.objects.directory_store import DirectoryStore
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.tiered import (
@@ -21,6 +22,7 @@ from seglog.tiered import (
 from seglog.tiered.partition_catalog import _contradicts, _fits, merged_epochs
 from seglog.tiered.remote_records import id_text
 from seglog.tiered.remote_segment import RemoteSegment
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.restore import restore
 from seglog.tiered.segment_selection import Piece, select_segments
 from seglog.tiered.tier_check import check_partition, find_orphans
@@ -222,6 +224,43 @@ def test_lost_and_damaged_indexes_change_nothing(tiered_copy: Tiered, suffix: st
         assert log.offset_for_timestamp(0) is not None
 
 
+@pytest.mark.parametrize(("suffix", "kind", "most"), [
+    (".index", IndexType.OFFSET, 1 << 30), (".timeindex", IndexType.TIMESTAMP, 1 << 30),
+    (".leader_epoch_checkpoint", IndexType.LEADER_EPOCH, 64 << 20),
+    (".snapshot", IndexType.PRODUCER_SNAPSHOT, 512 << 20)])
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_an_index_that_is_too_large_is_refused_by_its_size(
+        tiered_copy: Tiered, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: IndexType,
+        most: int, is_listed: bool) -> None:
+    path = middle(tiered_copy, suffix)
+    os.truncate(path, 1 << 36)
+    log = opened(tiered_copy, True)
+    assert isinstance(log.where, TieredFiles)
+    bucket, found = log.where.bucket, []
+    for segment, _ in log.where.pieces_of(log.segments.values(0)):
+        if segment.start_offset == 46:
+            found.append(segment)
+    read_bytes = []
+    real = DirectoryStore.read
+
+    def count(store: DirectoryStore, key: str, start: int, end: int) -> Any:
+        read_bytes.append(end - start)
+        return real(store, key, start, end)
+
+    monkeypatch.setattr(DirectoryStore, "read", count)
+    segment, = found
+    if not is_listed:
+        assert segment.announced is not None
+        segment = bucket.layout.named(bucket.tree, segment.announced)
+    text = f"of {1 << 36} bytes, at most {most} are read"
+    with pytest.raises(KafkaStorageError, match=text) as caught:
+        bucket.layout.index(bucket.tree, segment, kind)
+    error = caught.value
+    assert (error.file, error.code, error.expected, error.found) == (
+        str(path), "file_too_large", most, 1 << 36)
+    assert sum(read_bytes) <= (0 if is_listed else 1 << 20)
+
+
 def test_an_absent_transaction_index_reads_as_empty(tiered_copy: Tiered) -> None:
     """The aborted records of that segment appear, as from a broker; nothing fails."""
     for path in tiered_copy.objects("t-txn-0", ".txnindex"):
@@ -259,7 +298,7 @@ def test_metadata_records_that_do_not_decode_are_reported(tiered_copy: Tiered) -
     assert "metadata_record" in [one.code for one in findings(log)]
 
 
-def announce(tiered: Tiered, path: Path, **fields: int) -> None:
+def announce(tiered: Tiered, path: Path, **fields: Any) -> None:
     """The metadata topic says this of a segment."""
     for folder in tiered.data.glob("__remote_log_metadata-*"):
         with PartitionLog.open(folder) as log:
@@ -296,6 +335,63 @@ def test_a_size_or_an_end_that_no_segment_has_is_a_gap(
     assert not check_partition(log).is_sound
     with pytest.raises(KafkaStorageError, match="not restored"):
         restore(log, tiered_copy.root / "restored")
+
+
+@pytest.mark.parametrize("epochs", [
+    ((-2**31, 0), (0, 2**63 - 1), (1, 2**31 - 1)), ((-1, 0),), ((0, -1),), ((0, 0), (1, 2**63 - 1)),
+    ((0, 30), (1, 20)), ((0, 2**63 - 1), (2**31 - 1, 0))])
+@pytest.mark.parametrize("has_local", [True, False])
+def test_announced_epochs_that_no_segment_has_hide_nothing(
+        tiered_copy: Tiered, epochs: tuple[tuple[int, int], ...], has_local: bool) -> None:
+    path = tiered_copy.objects(NAME)[0]
+    announce(tiered_copy, path, segment_leader_epochs=epochs)
+    log = opened(tiered_copy, True) if has_local else open_bucket(
+        tiered_copy.remote, metadata=tiered_copy.data).log("t-gzip", 0)
+    found, = findings(log)
+    assert (found.code, found.first_offset, path.name in str(found)) == ("leader_epochs", 0, True)
+    assert read(log) == [row for row in tiered_copy.rows(NAME, "read_uncommitted")
+                         if has_local or row.offset < 234]
+
+
+@pytest.mark.parametrize("further", [1, 50, 100, 10**6])
+@pytest.mark.parametrize("has_local", [True, False])
+def test_an_announced_end_beyond_the_next_start_hides_no_record(
+        tiered_copy: Tiered, further: int, has_local: bool) -> None:
+    path = middle(tiered_copy)
+    announce(tiered_copy, path, end_offset=92 + further)
+    log = opened(tiered_copy, True) if has_local else open_bucket(
+        tiered_copy.remote, metadata=tiered_copy.data).log("t-gzip", 0)
+    found, = findings(log)
+    assert (found.code, found.object, found.first_offset) == ("offset_mismatch", str(path), 93)
+    assert read(log) == [row for row in tiered_copy.rows(NAME, "read_uncommitted")
+                         if has_local or row.offset < 234]
+
+
+def test_an_announced_end_in_the_local_log_hides_no_absent_segment(tiered_copy: Tiered) -> None:
+    before, absent = tiered_copy.objects(NAME)[-2:]
+    absent.unlink()
+    announce(tiered_copy, before, end_offset=300)
+    log = opened(tiered_copy, True)
+    with pytest.raises(KafkaStorageError, match="187 to 233") as caught:
+        read(log)
+    assert caught.value.code == "remote_gap"
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if not 187 <= row.offset < 234]
+    assert [gap.kind for gap in gaps] == ["remote_gap"]
+
+
+def test_an_announced_end_hides_no_announced_segment_that_is_absent(tiered_copy: Tiered) -> None:
+    tiered_copy.objects(NAME)[2].unlink()
+    announce(tiered_copy, middle(tiered_copy), end_offset=139)
+    log = opened(tiered_copy, True)
+    with pytest.raises(KafkaStorageError, match="93 to 139") as caught:
+        read(log)
+    assert caught.value.code == "remote_gap"
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if not 93 <= row.offset < 140]
+    assert [gap.kind for gap in gaps] == ["remote_gap"]
 
 
 def test_a_restored_log_is_a_plain_log(tiered: Tiered, tmp_path: Path) -> None:
@@ -361,6 +457,9 @@ CASES: list[tuple[str, Callable[[], Any], Any]] = [
     ("an epoch that began elsewhere",
      lambda: chosen([segment(0, 29, [(0, 0), (1, 15)])], [(0, 0), (1, 20)]),
      ([(0, 14, True)], ["outside_lineage"])),
+    ("epochs below the lineage that begin beyond the segment", lambda: chosen(
+        [segment(0, 9, [(0, 0), (1, 50)]), segment(10, 19, [(3, 10)])], [(3, 10)]),
+     ([(0, 9, True), (10, 19, True)], [])),
     ("the lineage's start was cut", lambda: chosen(
         [segment(0, 9, [(0, 0)]), segment(10, 19, [(0, 10), (3, 15)])], [(3, 17)]),
      ([(0, 9, True), (10, 19, True)], [])),

@@ -70,3 +70,42 @@ def test_batches_end_with_the_error_of_a_header(tmp_path: Path, check_crcs: bool
             found.append(one.base_offset)
     assert found == [0, 1, 2] and log.gaps == ()
     assert (caught.value.code, caught.value.position) == ("batch_length", len(THREE))
+
+
+@pytest.mark.parametrize(("order", "expected"), [
+    ((0, 1, 3, 2, 4, 5), {(3, 3), (2, 2)}), ((0, 4, 2, 3, 1, 5), {(1, 1), (4, 4)}),
+    ((0, 1, 2, 2, 3, 4), {(2, 2)}), ((0, 4, 2, 3, 5, 1, 6), {(1, 4), (1, 1)})])
+def test_batches_out_of_order_are_gaps_of_their_own_offsets(
+        tmp_path: Path, order: tuple[int, ...], expected: set[tuple[int, int]]) -> None:
+    """One of two that are swapped is read, or both are missing; one of two equal ones is read."""
+    (tmp_path / name(0)).write_bytes(b"".join(map(batch, order)))
+    (tmp_path / name(max(order) + 1)).write_bytes(batch(max(order) + 1))
+    with PartitionLog.open(tmp_path) as log:
+        offsets = [row["offset"] for row in read_rows(log, columns=["offset"], on_damage="skip")]
+        assert offsets == sorted(set(offsets)) and offsets[-1] == max(order) + 1
+        found = {(gap.first_offset, gap.last_offset) for gap in log.gaps}
+        assert found <= expected
+        assert set(order) - set(offsets) <= {offset for gap in log.gaps for offset in range(
+            gap.first_offset or 0, (gap.last_offset or 0) + 1)}
+
+
+def test_a_batch_out_of_order_at_the_end_of_the_log_is_a_gap(tmp_path: Path) -> None:
+    (tmp_path / name(0)).write_bytes(b"".join(map(batch, (0, 2, 3, 1))))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [0, 2, 3]
+        [gap] = log.gaps
+    assert (gap.first_offset, gap.last_offset) == (1, None)
+
+
+@pytest.mark.parametrize("junk", [bytes(100), b"\xff" * 100])
+def test_a_gap_where_no_offset_is_missing_has_no_offsets(tmp_path: Path, junk: bytes) -> None:
+    (tmp_path / name(0)).write_bytes(THREE + junk)
+    (tmp_path / name(3)).write_bytes(batch(3))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [0, 1, 2, 3]
+        [gap] = log.gaps
+    assert (gap.position, gap.size, gap.first_offset, gap.last_offset) == (
+        len(THREE), 100, None, None)
+    assert "offsets" not in str(gap)

@@ -66,14 +66,15 @@ class Requests:
             raise
 
     def beginning(self, key: str, url: str, bytes_max: int) -> tuple[Block, int] | None:
-        """The first bytes of an object and its size; None if it does not exist. Takes one request
-        for an object of up to 1 MiB, two for a larger one."""
+        """The bytes of an object and its size; None if it does not exist. Of an object above
+        `bytes_max` only the first, at most 1 MiB. Takes one request for an object of up to 1 MiB
+        or above `bytes_max`, else two."""
         first = min(_FIRST_BYTES, max(1, bytes_max))
         try:
             data, version = self._retry(partial(self._read_first, key, first), url, 0)
-            if version.size <= len(data) or len(data) >= bytes_max:
+            if version.size <= len(data) or version.size > bytes_max:
                 return data, version.size
-            return (self.read(key, 0, min(version.size, bytes_max), version, url), version.size)
+            return self.read(key, 0, version.size, version, url), version.size
         except KafkaStorageError as error:
             if error.code == "file_missing":
                 return None

@@ -69,6 +69,8 @@ class SegmentExtent:
 class Salvage:
     """Spans of consecutive batches that count, as (first byte, byte after), and the gaps.
 
+    A gap between batches that follow each other has a last offset below its first.
+
     `marks` are some batch boundaries, ascending. `is_checked` is whether CRCs were checked. They
     are not if all headers are sound; then a batch with a bad CRC is still among the spans.
     """
@@ -135,13 +137,15 @@ def _marks(positions: _Offsets) -> _Offsets:
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """Bytes that do not count, and the error at the first of them."""
+    """Bytes that do not count, and the error at the first of them. `own` are the first and the last
+    offset of a sound batch that lies among others."""
 
     start: int
     end: int
     status: Status
     expected: int = 0
     found: int = 0
+    own: tuple[int, int] | None = None
 
 
 class _Survey:
@@ -310,7 +314,8 @@ class _Survey:
                 self._bad.append(_Bad(int(positions[row]), int(positions[row] + sizes[row]),
                                       Status.BATCH_OFFSET_ORDER,
                                       int(last[before[-1]]) + 1 if len(before)
-                                      else extent.base_offset, int(first[row])))
+                                      else extent.base_offset, int(first[row]),
+                                      (int(first[row]), int(last[row]))))
             rows = rising
         positions, ends = positions[rows], positions[rows] + sizes[rows]
         first, last = first[rows], last[rows]
@@ -318,13 +323,14 @@ class _Survey:
         spans = tuple(zip(
             positions[np.append(0, breaks + 1)].tolist() if len(rows) else (),
             ends[np.append(breaks, -1)].tolist() if len(rows) else (), strict=True))
-        gaps = (self._gap(bad, positions, first, last)
+        directly = np.append(False, np.append(positions[1:] == ends[:-1], False))
+        gaps = (self._gap(bad, positions, first, last, directly)
                 for bad in sorted(self._bad, key=lambda bad: bad.start))
         return Salvage(spans, tuple(gap for gap in gaps if gap is not None), _marks(positions),
                        int(last[-1]) + 1 if len(last) else extent.base_offset, True)
 
-    def _gap(self, bad: _Bad, positions: _Offsets, first: _Offsets, last: _Offsets
-             ) -> LogGap | None:
+    def _gap(self, bad: _Bad, positions: _Offsets, first: _Offsets, last: _Offsets,
+             directly: npt.NDArray[np.bool_]) -> LogGap | None:
         extent = self._extent
         if bad.status in _ENDS and extent.upper_offset is None:
             return None  # the end of the log
@@ -338,6 +344,12 @@ class _Survey:
         if claimed is not None and lowest <= claimed[0] <= claimed[1] and (
                 highest is None or claimed[1] <= highest):
             lowest, highest, records = claimed
+        elif bad.own is not None:
+            if highest is not None and lowest > highest:
+                lowest, highest = bad.own
+            elif _is_missing(bad.own, first, last, directly):
+                lowest = min(lowest, bad.own[0])
+                highest = None if highest is None else max(highest, bad.own[1])
         return LogGap(bad.status.code, extent.file, bad.start, bad.end - bad.start,
                       first_offset=lowest, last_offset=highest, records=records,
                       cause=self._cause(bad))
@@ -363,6 +375,14 @@ class _Survey:
             return f"the batch at byte {bad.start} has no end within the segment"
         return str(status_error(bad.status, position=bad.start, expected=bad.expected,
                                 found=bad.found))
+
+
+def _is_missing(own: tuple[int, int], first: _Offsets, last: _Offsets,
+                directly: npt.NDArray[np.bool_]) -> bool:
+    """Whether offsets are missing between two batches one of which follows `directly` in the file,
+    so that no gap there reports them."""
+    after = int(np.searchsorted(first, own[0]))
+    return bool(directly[after]) and int(last[after - 1]) < own[0] and own[1] < int(first[after])
 
 
 def _longest_rising(first: list[int], last: list[int]) -> npt.NDArray[np.intp]:

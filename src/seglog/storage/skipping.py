@@ -68,6 +68,13 @@ def _warn(gap: LogGap) -> None:
     _log.warning("%s", gap)
 
 
+def _without_empty_range(gap: LogGap) -> LogGap:
+    """The gap; with unknown offsets if the batches around it follow each other."""
+    if gap.first_offset is None or gap.last_offset is None or gap.first_offset <= gap.last_offset:
+        return gap
+    return replace(gap, first_offset=None, last_offset=None)
+
+
 def decode_skipping(planned: LogRange, decoders: Decoders, opened: Opened, surveys: Surveys,
                     ending: Ending) -> Iterator[list[RecordColumns]]:
     """Yields the records of the batches that begin inside a range; its gaps go to `ending.gaps`."""
@@ -106,7 +113,7 @@ class _Decoding:
                 break
             if not self._is_beyond:
                 survey, position = self._after_error(survey, position)
-        self._gaps += [gap for gap in survey.gaps
+        self._gaps += [_without_empty_range(gap) for gap in survey.gaps
                        if self._planned.start <= gap.position < self._planned.end
                        and self._concerns(gap)]
         self._gaps.sort(key=lambda gap: gap.position)

@@ -22,7 +22,7 @@ from seglog.tiered.name_pattern import NamePattern
 from seglog.tiered.plain_layout import PlainLayout, text_of
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import (
-    RemotePartition, RemoteSegment, StoredObject, announced_segment,
+    RemotePartition, RemoteSegment, StoredObject, announced_segment, check_index_size,
 )
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
@@ -144,6 +144,7 @@ class AivenLayout(SurvivesFork):
         if not size:
             return b""
         path = tree.path(stored.key)
+        check_index_size(path, kind, size, position)
         if position + size > stored.version.size:
             raise chunk_error(path, position, "object_size",
                               f"the manifest says that the {kind.value} index ends at byte "

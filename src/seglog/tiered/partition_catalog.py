@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
@@ -72,6 +73,7 @@ class PartitionCatalog:
         else:
             segments = self._with_ends(self._described(listed))
         segments = [one for one in segments if self._has_next_offset(one)]
+        segments = self._with_true_ends(segments, until)
         lineage = list(local_epochs) or self._lineage(segments)
         pieces = select_segments(segments, lineage, until, self._findings)
         return Catalog(tuple(self._explained(pieces, until)), tuple(lineage),
@@ -85,6 +87,29 @@ class PartitionCatalog:
         self._cannot_use("offset_mismatch", segment.start_offset, None, None,
                          f"{segment} ends with offset {_OFFSET_MAX}, after which there is none")
         return False
+
+    def _with_true_ends(self, segments: list[RemoteSegment], until: int | None
+                        ) -> list[RemoteSegment]:
+        """The segments; of one that reaches into another, which may be absent, or into the local
+        log, the end is the last offset of its batches if it was said to lie beyond. It would hide
+        records and gaps of others."""
+        starts = np.sort([*(one.start_offset for one in segments),
+                          *(one.start_offset for one in self._unusable)])
+        rows = [row for row, one in enumerate(segments)
+                if not one.is_end_scanned and (until is None or one.start_offset < until)
+                and _reaches_other(one, starts, until)]
+        ends = _in_parallel(self._scanned_end, [segments[row] for row in rows])
+        found: list[RemoteSegment | None] = list(segments)
+        for row, end in zip(rows, ends, strict=True):
+            segment = segments[row]
+            if end is None or segment.end_offset is None or end >= segment.end_offset:
+                continue  # if it cannot be read its reader gets the error
+            self._cannot_use(
+                "offset_mismatch", max(end + 1, segment.start_offset), segment.end_offset,
+                self._layout.log_path(self._tree, segment),
+                f"{segment} has no offsets above {end}, it should end with {segment.end_offset}")
+            found[row] = None if end < segment.start_offset else replace(segment, end_offset=end)
+        return [one for one in found if one is not None]
 
     def _lineage(self, segments: list[RemoteSegment]) -> list[EpochEntry]:
         """The leader-epoch checkpoint of the segment that was written last. The merged epochs of
@@ -147,8 +172,22 @@ class PartitionCatalog:
                 max_timestamp_ms=metadata.max_timestamp_ms,
                 epochs=metadata.segment_leader_epochs))
             if checked is not None:
-                found.append(checked)
+                found.append(self._with_possible_epochs(checked, metadata))
         return found
+
+    def _with_possible_epochs(self, segment: RemoteSegment, metadata: RemoteLogSegmentMetadata
+                              ) -> RemoteSegment:
+        """The segment; with the epochs of its checkpoint if no segment can have the announced
+        ones."""
+        if _are_possible(metadata):
+            return segment
+        self._findings.append(TierFinding(
+            "leader_epochs", f"{segment}: no segment with its offsets has the leader epochs that "
+            f"are announced: {dict(metadata.segment_leader_epochs)}", str(segment),
+            segment.start_offset, segment.end_offset))
+        entries = self._checkpoint(segment)
+        return replace(segment, epochs=_epochs_from(entries, segment.start_offset)
+                       if entries else None)
 
     def _named(self, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
         """A segment that the store has and does not list yet."""
@@ -303,6 +342,23 @@ def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         return [ask(item) for item in items]
     with ThreadPoolExecutor(min(_THREADS, len(items)), "seglog-tier") as pool:
         return list(pool.map(ask, items))
+
+
+def _reaches_other(segment: RemoteSegment, starts: npt.NDArray[np.int64], until: int | None
+                   ) -> bool:
+    """Whether another of the segments that begin at `starts`, or the local log, begins between a
+    segment's start and its end."""
+    assert segment.end_offset is not None
+    first, last = np.searchsorted(starts, [segment.start_offset, segment.end_offset + 1])
+    return bool(last - first > 1) or until is not None and until <= segment.end_offset
+
+
+def _are_possible(metadata: RemoteLogSegmentMetadata) -> bool:
+    """Whether the epochs are not negative, and begin in order and within the segment's offsets
+    (Kafka: LeaderEpochFileCache.epochEntriesInRange)."""
+    epochs = metadata.segment_leader_epochs
+    bounds = [metadata.start_offset, *(start for _, start in epochs), metadata.end_offset + 1]
+    return epochs[0][0] >= 0 and bounds == sorted(bounds)
 
 
 def _fits(segment: RemoteSegment, entries: Sequence[EpochEntry]) -> bool:

@@ -4,7 +4,6 @@ any that a name pattern describes."""
 from __future__ import annotations
 
 import base64
-import errno
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,8 @@ from seglog.storage.log_store import LogFile
 from seglog.tiered.name_pattern import NamePattern
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import (
-    INDEX_BYTES_MAX, RemotePartition, RemoteSegment, StoredObject, announced_segment,
+    RemotePartition, RemoteSegment, StoredObject, announced_segment, check_index_size,
+    index_bytes_max,
 )
 from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
@@ -117,25 +117,19 @@ class PlainLayout:
         stored = segment.objects.get(_KINDS[kind])
         if stored is None:
             return None
-        size = stored.version.size
-        if stored.version != ObjectVersion(0) and size <= INDEX_BYTES_MAX:
+        path, size = tree.path(stored.key), stored.version.size
+        check_index_size(path, kind, size)
+        if stored.version != ObjectVersion(0):
             try:  # one request, of whatever size
                 return tree.read(stored.key, 0, size, stored.version) if size else b""
             except KafkaStorageError as other:
                 if other.code not in ("object_changed", "file_missing"):
                     raise
-        found = tree.beginning(stored.key, INDEX_BYTES_MAX)
+        found = tree.beginning(stored.key, index_bytes_max(kind))
         if found is None:
             return None
-        content, size = found
-        if size > INDEX_BYTES_MAX:
-            path = tree.path(stored.key)
-            error = KafkaStorageError(errno.EFBIG, f"an index of {size} bytes, at most "
-                                      f"{INDEX_BYTES_MAX} are read", path)
-            error.file, error.position, error.code = path, 0, "file_too_large"
-            error.expected, error.found = INDEX_BYTES_MAX, size
-            raise error
-        return content
+        check_index_size(path, kind, found[1])
+        return found[0]
 
 
 class LocalTieredLayout(PlainLayout):

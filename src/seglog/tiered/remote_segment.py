@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
+from seglog.errors import KafkaStorageError
 from seglog.objects.store import Block, ObjectVersion
+from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX
 from seglog.storage.log_store import LogFile
+from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX
 from seglog.tiered.remote_records import (
     RemoteLogSegmentMetadata, SegmentLeaderEpochs, id_text,
 )
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["INDEX_BYTES_MAX", "Layout", "RemotePartition", "RemoteSegment", "StoredObject",
-           "announced_segment"]
+__all__ = ["Layout", "RemotePartition", "RemoteSegment", "StoredObject", "announced_segment",
+           "check_index_size", "index_bytes_max"]
 
-#: Larger than any index, snapshot or checkpoint that Kafka writes, because objects in a bucket may
-#: have any size.
-INDEX_BYTES_MAX = 1 << 30
+#: Larger than any index that Kafka writes, because objects in a bucket may have any size.
+_INDEX_BYTES_MAX: Final = 1 << 30
+#: What an object is called, and its most bytes, where it is no index of offsets or times.
+_OTHERS: Final = {IndexType.LEADER_EPOCH: ("a leader-epoch checkpoint", CHECKPOINT_BYTES_MAX),
+                  IndexType.PRODUCER_SNAPSHOT: ("a producer snapshot", SNAPSHOT_BYTES_MAX)}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -122,3 +128,20 @@ class Layout(Protocol):
 
     def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
         """The content of an index; None if there is none."""
+
+
+def index_bytes_max(kind: IndexType) -> int:
+    """The most bytes of such an index that are read."""
+    return _OTHERS.get(kind, ("", _INDEX_BYTES_MAX))[1]
+
+
+def check_index_size(path: str, kind: IndexType, size: int, position: int = 0) -> None:
+    """Raises KafkaStorageError for an index that is too large to be read; it begins at `position`
+    of the object."""
+    name, most = _OTHERS.get(kind, ("an index", _INDEX_BYTES_MAX))
+    if size <= most:
+        return
+    error = KafkaStorageError(errno.EFBIG, f"{name} of {size} bytes, at most {most} are read", path)
+    error.file, error.position, error.code = path, position, "file_too_large"
+    error.expected, error.found = most, size
+    raise error

@@ -145,5 +145,5 @@ def _in_lineage(segment: RemoteSegment, end: int, lineage: Sequence[EpochEntry])
         inside = min(last, ends[epoch][1])
         if inside < last:
             return inside
-    return inside
+    return None if inside is None else min(inside, end)
 
