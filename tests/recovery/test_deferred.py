@@ -258,3 +258,18 @@ def test_a_thread_with_the_logs_lock_waits_for_no_other(damaged: Sequence[int]) 
     background.join(120)
     assert not background.is_alive() and checks.remaining == 0
     assert sound == set(damaged)
+
+
+def test_a_thread_with_the_logs_lock_checks_nothing_after_stop() -> None:
+    checked: list[int] = []
+
+    def check(start: int, stop: int) -> list[int]:
+        checked.append(start)
+        return []
+
+    checks = DeferredChecks(np.arange(3, dtype=np.int64), np.zeros(3, np.bool_), check,
+                            lambda rows: None, holds_lock=lambda: True)
+    checks.ensure_offset(1)
+    checks.stop()
+    checks.ensure_all()
+    assert checked == [1] and checks.remaining == 2
