@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import errno
+import os
 import random
 import resource
 import signal
@@ -406,3 +408,23 @@ def test_followers_are_woken_and_the_lock_is_taken(tmp_path: Path) -> None:
     thread.join()
     assert log.log_end_offset == 7
     log.close()
+
+
+def test_files_are_closed_once_even_if_that_fails(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their descriptors' numbers may be those of other files by then."""
+    log, close, closed = open_log(tmp_path / "t-0"), os.close, list[str]()
+    for _ in range(2):
+        log.append_as_leader(batch(), 0)
+    assert log.fast_path.append(batch(), 0) is not None
+
+    def failing(descriptor: int) -> None:
+        closed.append(os.readlink(f"/proc/self/fd/{descriptor}").rpartition(".")[2])
+        close(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
+        patch.setattr(os, "close", failing)
+        log.close_handlers()
+    assert log.fast_path.append(batch(), 0) is None
+    assert closed == ["log", "index", "timeindex"]

@@ -28,6 +28,8 @@ from seglog.log.verification_guard import VerificationGuard
 from seglog.model import AbortedTxn, CompletedTxn, TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
+from seglog.storage.paths import snapshot_name
+from tests.log.test_fast_path import batch, open_log
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch
 from tests.oracle.producers import Refused, SlowAppends
@@ -388,3 +390,24 @@ def test_snapshots(manager: ProducerStateManager, tmp_path: Path) -> None:
     manager.truncate_fully_and_start_at(2)
     assert files() == [] and manager.map_end_offset == 2 and not manager.active_producers
     assert manager.take_snapshot() == f"{2:020}.snapshot"
+
+
+def test_a_snapshot_that_is_asked_for_is_durable(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a roll is synced later, with its segment."""
+    stored: list[tuple[str, bool]] = []
+    replace = RealDisk.replace
+
+    def noted(disk: RealDisk, name: str, data: bytes, *, sync: bool = True) -> None:
+        stored.append((name, sync))
+        replace(disk, name, data, sync=sync)
+
+    log = open_log(tmp_path / "t-0")
+    log.append_as_leader(batch(producer=7, sequence=0), 0)
+    monkeypatch.setattr(RealDisk, "replace", noted)
+    log.take_producer_snapshot()
+    log.append_as_leader(batch(producer=7, sequence=1), 0)
+    log.roll()
+    assert [one for one in stored if one[0].endswith(".snapshot")] == [
+        (snapshot_name(1), True), (snapshot_name(2), False)]
+    log.close()

@@ -23,6 +23,7 @@ from seglog.log.scheduler import MockTime
 from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage.markers import ControlType
+from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.support.held import open_files
 
@@ -277,3 +278,30 @@ def test_a_closed_log_is_not_read(make: Make) -> None:
     log.close()
     with pytest.raises(KafkaStorageError, match="The log of t-0 in .* is closed"):
         log.read(0, 1)
+
+
+def test_a_fetch_checks_no_crc(make: Make) -> None:
+    """Kafka leaves that to the consumer."""
+    log = make()
+    for _ in range(2):
+        log.append_as_leader(batch(), 0)
+    log.update_high_watermark(2)
+    path = Path(log.path) / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    fetched = log.fetch(0, 10_000)
+    assert (bytes(fetched.records), fetched.next_offset) == (bytes(data), 2)
+
+
+@pytest.mark.parametrize(("target", "codec", "size"), [
+    ("producer", 0, 61), ("producer", 1, 61), ("gzip", 1, 61), ("gzip", 0, 0)])
+def test_a_batch_without_records_keeps_its_form(make: Make, target: str, codec: int, size: int
+                                                ) -> None:
+    """LogValidator: no codec decompresses what is empty. One to be compressed leaves nothing."""
+    log = make(**{"compression.type": target})
+    log.append_as_leader(batch(2), 0)
+    before = log.size
+    empty = v2.encode(v2.Batch(0, 1, [], codec=codec, base_timestamp=NOW, max_timestamp=NOW))
+    log.append_as_leader(empty, 0, origin=AppendOrigin.COORDINATOR)
+    assert (log.size - before, log.log_end_offset) == (size, 2)

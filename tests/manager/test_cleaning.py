@@ -343,3 +343,20 @@ def test_new_settings_start_no_cleaner(roots: list[Path]) -> None:
         assert len(cleaner.threads) == 1
     manager._state.cleaning.reconfigure({"log.cleaner.threads": "2"})
     assert not cleaner.threads, "it has ended"
+
+
+def test_settings_that_leave_a_log_compacted_end_no_round(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """LogManager.updateTopicConfig; a future log has no round that could end."""
+    with manager_of(*roots, scheduled=False) as manager:
+        new_log(manager, roots[0], segments=0)
+        assert manager.alter_replica_log_dir(T0, roots[1]) is not None
+        ended: list[TopicPartition] = []
+        monkeypatch.setattr(manager._state.cleaning.cleaner.manager, "abort_cleaning",
+                            ended.append)
+        manager.update_topic_config("t", {**COMPACT, "segment.ms": "5000"})
+        assert not ended
+        manager.update_topic_config("t", {"cleanup.policy": "delete"})
+        assert ended == [T0]
+        manager.update_topic_config("t", {"cleanup.policy": "delete", "segment.ms": "5000"})
+        assert ended == [T0]

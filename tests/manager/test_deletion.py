@@ -249,3 +249,23 @@ def test_no_descriptor_outlives_its_log(root: Path, tmp_path: Path) -> None:
         wait_for(lambda: not open_files(other))
         assert open_files(root)
     assert open_files(root) == []
+
+
+def test_without_a_delay_the_next_check_is_a_moment_later(root: Path) -> None:
+    """LogManager.deleteLogs: not at once, without end."""
+    manager, _ = manager_of(root)
+    with manager:
+        manager.reconfigure_default_log_config(LogConfig(file_delete_delay_ms=0))
+        assert manager.delete_logs() == 1
+
+
+def test_the_deleted_logs_of_a_directory_that_fails_are_forgotten(
+        root: Path, tmp_path: Path) -> None:
+    other = make_dir(tmp_path / "other", ["c-0"])
+    manager, _ = manager_of(root, other)
+    with manager:
+        manager.async_delete(A0)
+        kept = manager.async_delete(TopicPartition("c", 0))
+        manager.handle_log_dir_failure(root)
+        wait_for(lambda: not manager.is_log_dir_online(root))
+        assert manager.logs_to_be_deleted == [kept]

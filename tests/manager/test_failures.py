@@ -109,6 +109,18 @@ def test_the_last_directory_while_loading(roots: list[Path],
     assert not (roots[0] / MARKER).exists() and not (roots[0] / ".lock").exists()
 
 
+@pytest.mark.parametrize(("number", "told"), [(errno.ENOSPC, errno.ENOSPC), (None, errno.EIO)])
+def test_the_error_without_a_directory_has_the_number_of_the_first_failure(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch, number: int | None, told: int) -> None:
+    def error(path: str) -> OSError:
+        return OSError("refused") if number is None else KafkaStorageError(number, "full", path)
+
+    break_load(monkeypatch, "a-0", error)
+    with pytest.raises(AllLogDirsFailedError) as caught:
+        seglog.LogManager(roots[:1]).__enter__()
+    assert caught.value.errno == told
+
+
 def test_a_listener_that_fails_keeps_nobody_from_working(roots: list[Path]) -> None:
     called = threading.Event()
 

@@ -392,6 +392,7 @@ def test_a_directory_that_fails_between_the_renames(
                 mover.run()
         moved = current(manager)
         assert moved.parent_dir == str(roots[1]) and payload(moved) == bytes_
+        assert not any("is-future" in name for name in manager.metrics.snapshot())
         wait_for(lambda: not manager.is_log_dir_online(roots[0]))
         fill(moved, 1)
     assert directories(roots[0]) == ["new-0"] == directories(roots[1])

@@ -188,6 +188,22 @@ def test_missing_offsets_count_to_the_batch_whose_length_is_wrong(tmp_path: Path
     assert log.claims(tmp_path / "log", 0, bytes(data)) == Claims(3, 8, BASE, BASE + 7)
 
 
+def test_a_batch_inside_the_value_of_a_moved_one_that_leads_to_the_end_does_not_count(
+        tmp_path: Path) -> None:
+    builder, log = RecordBatchBuilder(base_offset=5), Log()
+    builder.append(1, None, bytes(pairs(1).data))
+    log.add(builder.build(), 1)
+    assert log.claims(tmp_path / "log", 0) == Claims(unread_bytes=len(log.data))
+
+
+def test_a_length_that_leads_into_a_batch_hides_it_from_nobody(tmp_path: Path) -> None:
+    """That of a batch which was moved, so that nothing in its header is trusted."""
+    log = pairs(3)
+    second = log.batches[1][0]
+    struct.pack_into(">qi", log.data, 0, 5, second - 12 + 7)
+    assert log.claims(tmp_path / "log", 0) == Claims(3, 6, BASE, BASE + 5, second)
+
+
 @pytest.mark.parametrize(("count", "records"), [(-1, 2), (0, 0), (1, 1), (2, 2), (3, 2)])
 def test_a_count_is_taken_unless_it_is_negative(tmp_path: Path, count: int, records: int) -> None:
     """Also that of a batch which a compaction emptied."""

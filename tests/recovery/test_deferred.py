@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from seglog.recovery.deferred_checks import CHUNK_SEGMENTS, DeferredChecks
+from tests.support.waiting import wait_for
 
 
 class Disk:
@@ -258,3 +259,44 @@ def test_a_thread_with_the_logs_lock_waits_for_no_other(damaged: Sequence[int]) 
     background.join(120)
     assert not background.is_alive() and checks.remaining == 0
     assert sound == set(damaged)
+
+
+def test_a_thread_with_the_logs_lock_checks_nothing_after_stop() -> None:
+    checked: list[int] = []
+
+    def check(start: int, stop: int) -> list[int]:
+        checked.append(start)
+        return []
+
+    checks = DeferredChecks(np.arange(3, dtype=np.int64), np.zeros(3, np.bool_), check,
+                            lambda rows: None, holds_lock=lambda: True)
+    checks.ensure_offset(1)
+    checks.stop()
+    checks.ensure_all()
+    assert checked == [1] and checks.remaining == 2
+
+
+def test_who_finds_damage_repairs_it_after_the_checks_of_others() -> None:
+    """It leaves that to none of them, so that nobody uses the log in between."""
+    begun, released, repairers = threading.Event(), threading.Event(), list[str]()
+
+    def check(start: int, stop: int) -> list[int]:
+        if start == 0:
+            begun.set()
+            assert released.wait(120)
+        return [row for row in range(start, stop) if row == 5]
+
+    checks = DeferredChecks(
+        np.arange(8, dtype=np.int64), np.zeros(8, np.bool_), check,
+        lambda rows: repairers.append(threading.current_thread().name))
+    other = threading.Thread(target=checks.ensure_offset, args=(0,), daemon=True)
+    finder = threading.Thread(target=checks.ensure_offset, args=(5,), name="finder", daemon=True)
+    other.start()
+    assert begun.wait(120)
+    finder.start()
+    wait_for(lambda: len(checks._changed._waiters) == 1)  # type: ignore[attr-defined]
+    released.set()
+    for one in (finder, other):
+        one.join(120)
+        assert not one.is_alive()
+    assert repairers == ["finder"] and checks.remaining == 2

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seglog.config import LogConfig
 from seglog.errors import KafkaStorageError, LogLoadError
 from seglog.model import TopicPartition
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.inputs import LoadInputs
+from seglog.recovery.inputs import OFFSET_MAX, LoadInputs
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
 from tests.log.test_fast_path import batch
@@ -113,3 +115,20 @@ def test_a_missing_index_is_missing_until_the_others_are_whole(tmp_path: Path, d
     load_log(str(path), inputs(clean=True)).close()
     assert [(path / name(0, suffix)).stat().st_size for suffix in (".index", ".timeindex")] == [
         3 * 8, 3 * 12]
+
+
+@pytest.mark.parametrize(("point", "how", "row"), [
+    (25, {}, 1), (20, {}, 1), (5, {}, 0), (99, {}, 2), (25, {"clean_shutdown": True}, 3),
+    (25, {"is_deleted": True}, 3), (OFFSET_MAX, {}, 3)])
+def test_a_start_scans_from_the_segment_of_the_recovery_point(
+        point: int, how: dict[str, Any], row: int) -> None:
+    """LogLoader.recoverLog; a clean log is not scanned."""
+    given = replace(inputs(), recovery_point=point, **how)
+    assert given.first_scanned(np.array([10, 20, 30])) == row
+
+
+def test_a_high_watermark_stays_within_the_log(tmp_path: Path) -> None:
+    path = written(tmp_path / "t-0", {10: at(10) + at(11) + at(12)})
+    log = load_log(str(path), replace(inputs(), log_start_offset=11))
+    assert [log.update_high_watermark(offset) for offset in (12, 99, 5)] == [12, 13, 11]
+    log.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,13 @@ def test_a_batch_is_the_largest_only_if_its_timestamp_is_above_the_indexed_one(
     segment.truncate_log(len(data))
     assert segment.max_timestamp() == TimestampOffset(*largest)
     assert (tmp_path / f"{0:020d}.log").read_bytes() == data
+
+
+@pytest.mark.parametrize("timestamp", [-1, 0, 1])
+def test_a_segment_without_timestamps_is_as_old_as_its_log(tmp_path: Path, timestamp: int) -> None:
+    """LogSegment.largestTimestamp; 0 is a timestamp."""
+    (tmp_path / f"{0:020d}.log").touch()
+    os.utime(tmp_path / f"{0:020d}.log", (5, 5))
+    (tmp_path / f"{0:020d}.timeindex").write_bytes(TIME_ENTRY.pack(timestamp, 0))
+    segment = SegmentFiles(RealDisk(str(tmp_path)), 0, LogConfig())
+    assert segment.largest_timestamp() == (5000 if timestamp < 0 else timestamp)

@@ -36,3 +36,16 @@ def test_the_newest_of_the_new_ones_are_synced_once(tmp_path: Path) -> None:
     snapshots.adopt_content(60, b"new", sync=True)
     snapshots.sync()
     assert disk.synced == [snapshot_name(30), snapshot_name(50)]
+
+
+def test_nothing_is_remembered_of_a_snapshot_that_is_gone(tmp_path: Path) -> None:
+    """The next one of its offset is a file of its own."""
+    disk, names, codes = Synced(str(tmp_path)), SnapshotNames(), list[str]()
+    snapshots = Snapshots(disk, names, names, lambda found: codes.append(found.code))
+    for sync in (False, True):
+        snapshots.adopt_content(10, b"wrong", sync=sync)
+        assert snapshots.newest(0) == (0, []), "which deletes it"
+    snapshots.adopt_content(10, b"new", sync=True)
+    snapshots.sync()
+    assert not disk.synced
+    assert codes == ["snapshot-corrupt"] * 2

@@ -9,10 +9,11 @@ import pytest
 from seglog.config import LogConfig
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.disk import RealDisk
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_recovery import recover_extent
-from seglog.recovery.split import split_segment
-from seglog.storage.paths import FileKind, file_name
+from seglog.recovery.split import split_segment, write_split
+from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.txn_entries import encode_entries
 from tests.recovery.test_log_loader import FAR, at
@@ -35,3 +36,15 @@ def test_a_new_segment_does_not_know_the_transaction_index_under_its_name(
     assert [one.base_offset for one in made] == [0, FAR]
     assert [one.txn_index.entries for one in made] == [0, 0 if retire else 1]
     assert left_over.read_bytes() == encode_entries([old])
+
+
+def test_two_new_segments_of_one_base_are_refused(tmp_path: Path) -> None:
+    """Kafka misses the files of the first when it renames them."""
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + at(FAR) + at(0) + at(FAR))
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    with pytest.raises(LoaderFailure) as caught:
+        write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    missed = file_name(FAR, FileKind.LOG, FileState.CLEANED)
+    assert (caught.value.kafka_error, caught.value.where) == (
+        "NoSuchFileException", {"file": missed})
+    assert [path.name for path in tmp_path.iterdir()] == [file_name(0, FileKind.LOG)]

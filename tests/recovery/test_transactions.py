@@ -11,6 +11,7 @@ from seglog._native.batch import scan_file
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.producer_folding import fold_batches
 from seglog.storage.producer_state import ProducerState
+from seglog.storage.txn_entries import encode_entries
 from tests.oracle import batch as oracle
 
 
@@ -72,3 +73,18 @@ def test_the_entries_of_a_transaction_index_end_ever_later(
     assert not is_refused or folded.failure is not None and folded.failure.message == (
         "The last offset of appended transactions must increase sequentially, but 1 is not greater "
         f"than current last offset {last} of index index")
+
+
+@pytest.mark.parametrize(("last", "accepted"), [(9, False), (10, True), (11, True)])
+def test_kafka_accepts_entries_that_do_not_rise_from_the_base_offset_on(
+        tmp_path: Path, last: int, accepted: bool) -> None:
+    """TransactionIndex.sanityCheck compares each with the base offset alone."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / f"{10:020d}.log").write_bytes(oracle.encode(data(10, 7, False)))
+    (path / f"{10:020d}.txnindex").write_bytes(encode_entries(
+        [AbortedTxn(7, 10, 12, 13), AbortedTxn(8, 9, last, 13)]))
+    with seglog.open_data_dir(tmp_path, level="full") as found:
+        [told] = [one for one in found.report.findings if one.file == f"{10:020d}.txnindex"]
+    assert told.found == last
+    assert (told.action == "none") == accepted

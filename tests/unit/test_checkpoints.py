@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
 from seglog.storage import checkpoint_files, paths
+from seglog.storage.textfile import replace_file
 
 read = checkpoint_files.read_offset_checkpoint
 
@@ -159,3 +160,25 @@ def test_a_leading_blank_makes_an_empty_first_field() -> None:
     for blank in (" ", "\t", "  "):
         assert checkpoint_files.read_checkpoint("f", list, 3, f"0\n1\n{blank}a b \n".encode()) == [
             [b"", b"a", b"b"]]
+
+
+def test_a_checkpoint_is_durable_before_it_takes_its_name(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CheckpointFileWriteBuffer, Utils.atomicMoveWithFallback: else a crash leaves an empty one."""
+    steps: list[tuple[object, ...]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        steps.append(("sync", path.name, path.read_bytes() if path.is_file() else None))
+        fsync(descriptor)
+
+    def renamed(source: str | Path, target: str | Path) -> None:
+        steps.append(("rename", Path(source).name, Path(target).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    replace_file(tmp_path / "checkpoint", b"0\n0\n", tmp_path / "checkpoint.tmp")
+    assert steps == [("sync", "checkpoint.tmp", b"0\n0\n"),
+                     ("rename", "checkpoint.tmp", "checkpoint"), ("sync", tmp_path.name, None)]

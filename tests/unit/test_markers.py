@@ -6,10 +6,11 @@ import struct
 
 import pytest
 
-from seglog.errors import InvalidRecordError
+from seglog.errors import CorruptDataError, InvalidRecordError
 from seglog.storage import codecs
 from seglog.storage.markers import EndTransactionMarker, parse_marker
 from tests.oracle import batch as oracle
+from tests.oracle.compression import compress
 
 ABORT = bytes.fromhex(
     "000000000000000500000042" "0000000002c987e7dd003000000000" "00000000000003e8"
@@ -105,3 +106,15 @@ def test_every_truncation() -> None:
     for size in range(len(ABORT)):
         with pytest.raises(InvalidRecordError):
             parse_marker(ABORT[:size])
+
+
+@pytest.mark.parametrize("codec", [codecs.GZIP, codecs.LZ4])
+def test_a_byte_behind_the_record_comes_before_the_end_of_a_torn_stream(codec: int) -> None:
+    """DefaultRecordBatch.ensureNoneRemaining reads one byte."""
+    record = oracle.encode_record(oracle.Record(5, 1000, KEY, VALUE), 5, 1000)
+    header = control(KEY, VALUE, codec)[:61]
+    for behind, code in ((b"x", "record_count"), (b"", "codec_data")):
+        torn = compress(codec, record + behind)[:-1]
+        with pytest.raises(CorruptDataError) as caught:
+            parse_marker(header[:8] + struct.pack(">i", 49 + len(torn)) + header[12:] + torn)
+        assert caught.value.code == code

@@ -121,6 +121,8 @@ def test_partition_metadata_refused(tmp_path: Path, content: str, code: str, mes
     with pytest.raises(MalformedCheckpointError) as caught:
         meta.read_partition_metadata(path)
     assert (caught.value.code, str(caught.value)) == (code, message.format(path=path))
+    if code in ("partition_metadata_id", "partition_metadata_uuid"):
+        assert caught.value.found == content.splitlines()[1]
 
 
 @pytest.mark.parametrize(("content", "epoch"), [

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import CorruptRecordError
+from seglog.model import TimestampOffset
 from seglog.storage import segment
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
+from seglog.storage.timestamps import find_offset_of_max_timestamp
 from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.files import encode_offset_index
+from tests.oracle.legacy import Message
+from tests.oracle.legacy import encode as encode_old
 from tests.support.reading import read_rows
 
 
@@ -72,6 +76,7 @@ def test_batches_end_with_the_error_of_a_header(tmp_path: Path, check_crcs: bool
     assert (caught.value.code, caught.value.position) == ("batch_length", len(THREE))
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(("order", "expected"), [
     ((0, 1, 3, 2, 4, 5), {(3, 3), (2, 2)}), ((0, 4, 2, 3, 1, 5), {(1, 1), (4, 4)}),
     ((0, 1, 2, 2, 3, 4), {(2, 2)}), ((0, 4, 2, 3, 5, 1, 6), {(1, 4), (1, 1)})])
@@ -109,3 +114,36 @@ def test_a_gap_where_no_offset_is_missing_has_no_offsets(tmp_path: Path, junk: b
     assert (gap.position, gap.size, gap.first_offset, gap.last_offset) == (
         len(THREE), 100, None, None)
     assert "offsets" not in str(gap)
+=======
+@pytest.mark.parametrize(("stored", "offsets"), [(8, [0, 9]), (9, [0, 1, 9])])
+def test_messages_below_the_offset_of_a_damaged_entry_are_its_own(
+        tmp_path: Path, stored: int, offsets: list[int]) -> None:
+    """Unless it is no offset of the segment, which ends below 9."""
+    bad = stored.to_bytes(8, "big") + (1 << 30).to_bytes(4, "big") + b"x" * 40
+    (tmp_path / name(0)).write_bytes(
+        encode_old(Message(0, 1, value=b"v", timestamp=5)) + bad
+        + encode_old(Message(1, 1, value=b"v", timestamp=5)))
+    (tmp_path / name(9)).write_bytes(batch(9))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == offsets
+
+
+def test_a_walk_in_order_expects_the_offset_after_the_last_batch(tmp_path: Path) -> None:
+    (tmp_path / name(0)).write_bytes(batch(0) + batch(1) + batch(1) + batch(2))
+    with PartitionLog.open(tmp_path) as log:
+        walked, = log.segments[0].walk_in_order()
+    assert walked.batches["base_offset"].tolist() == [0, 1]
+    error = walked.error
+    assert error is not None and walked.position == len(batch(0)) * 2
+    assert (error.code, error.expected, error.found) == ("batch_offset_order", 2, 1)
+
+
+def test_the_largest_timestamp_is_that_from_an_offset_on(tmp_path: Path) -> None:
+    (tmp_path / name(0)).write_bytes(b"".join(
+        encode(Batch(offset, 0, [Record(offset, timestamp, b"k", b"v")], base_timestamp=timestamp,
+                     max_timestamp=timestamp)) for offset, timestamp in enumerate((9, 5, 7))))
+    with PartitionLog.open(tmp_path) as log:
+        found = [find_offset_of_max_timestamp(iter(log.segments), start) for start in (0, 1, 3)]
+    assert found == [TimestampOffset(9, 0, 0), TimestampOffset(7, 2, 0), None]
+>>>>>>> mutants

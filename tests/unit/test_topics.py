@@ -19,6 +19,7 @@ from seglog.arrow import COLUMNS, ORIGIN_COLUMNS, TOPIC_COLUMNS, RecordSchema
 from seglog.errors import (
     CorruptRecordError, KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
 )
+from seglog.storage.selection import unknown_partition
 from tests.oracle.builder import Shape, build_log
 from tests.support.golden import real_partitions
 from tests.support.held import threads_since
@@ -207,3 +208,11 @@ def test_opening_another_kind_of_path_says_what_was_meant(built: Any, tmp_path: 
         for offset in (last + 1, -1):
             with pytest.raises(OffsetOutOfRangeError, match=rf"may start at {first} .* to {last} "):
                 log.to_arrow(offset)
+
+
+@pytest.mark.parametrize(("topics", "told"), [
+    ((), "this directory has"), (("a",), "a has"), (("a", "b"), "these topics have")])
+def test_a_partition_that_is_not_there_is_told_of_what_was_asked_for(
+        topics: tuple[str, ...], told: str) -> None:
+    assert str(unknown_partition("d", topics, 9, [0, 1, 5])) == (
+        f"d: partition 9 is not here; {told} 0 to 1, 5")

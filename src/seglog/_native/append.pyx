@@ -155,12 +155,20 @@ cdef class SegmentWriter:
         slg_segment_writer_free(&self._writer)
 
     cpdef close(self):
-        """Releases the descriptors; a second call does nothing."""
+        """Releases the descriptors; a second call does nothing. Raises the first OSError after all
+        are released: their numbers may belong to other files then."""
         cdef int fd
-        for fd in (self._writer.log_fd, self._writer.index_fd, self._writer.time_index_fd):
-            if fd >= 0:
-                os.close(fd)
+        cdef tuple held = (self._writer.log_fd, self._writer.index_fd, self._writer.time_index_fd)
+        first = None
         self._writer.log_fd = self._writer.index_fd = self._writer.time_index_fd = -1
+        for fd in held:
+            if fd >= 0:
+                try:
+                    os.close(fd)
+                except OSError as error:
+                    first = first or error
+        if first is not None:
+            raise first
 
     @property
     def is_closed(self):

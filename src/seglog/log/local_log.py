@@ -443,7 +443,6 @@ class LocalLog:
 
     def close_handlers(self) -> None:
         """Abandons the files without changes."""
-        self.fast_path.disarm()
         self.active.close_handles()
         self.handlers_closed = True
         self.files.abandon()
