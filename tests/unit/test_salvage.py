@@ -76,7 +76,6 @@ def test_batches_end_with_the_error_of_a_header(tmp_path: Path, check_crcs: bool
     assert (caught.value.code, caught.value.position) == ("batch_length", len(THREE))
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(("order", "expected"), [
     ((0, 1, 3, 2, 4, 5), {(3, 3), (2, 2)}), ((0, 4, 2, 3, 1, 5), {(1, 1), (4, 4)}),
     ((0, 1, 2, 2, 3, 4), {(2, 2)}), ((0, 4, 2, 3, 5, 1, 6), {(1, 4), (1, 1)})])
@@ -114,7 +113,8 @@ def test_a_gap_where_no_offset_is_missing_has_no_offsets(tmp_path: Path, junk: b
     assert (gap.position, gap.size, gap.first_offset, gap.last_offset) == (
         len(THREE), 100, None, None)
     assert "offsets" not in str(gap)
-=======
+
+
 @pytest.mark.parametrize(("stored", "offsets"), [(8, [0, 9]), (9, [0, 1, 9])])
 def test_messages_below_the_offset_of_a_damaged_entry_are_its_own(
         tmp_path: Path, stored: int, offsets: list[int]) -> None:
@@ -146,4 +146,3 @@ def test_the_largest_timestamp_is_that_from_an_offset_on(tmp_path: Path) -> None
     with PartitionLog.open(tmp_path) as log:
         found = [find_offset_of_max_timestamp(iter(log.segments), start) for start in (0, 1, 3)]
     assert found == [TimestampOffset(9, 0, 0), TimestampOffset(7, 2, 0), None]
->>>>>>> mutants
