@@ -294,8 +294,10 @@ class LogReaders:
             if base_offset not in segments:
                 raise SegmentRetired(base_offset)
             files = segments.get(base_offset)
-            yield files
-            segments.release(files)
+            try:
+                yield files
+            finally:
+                segments.release(files)
 
     def _open(self, view: SegmentView, base_offset: int) -> OpenSegment:
         log = self._files
