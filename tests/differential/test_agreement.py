@@ -45,8 +45,8 @@ def cases(golden: Path, home: Path) -> Iterator[tuple[Case, Path, Path]]:
 
 
 def check_in_pool(pool: Executor, listing: PartitionListing) -> PartitionPlan:
-    """Phase one, a task for each segment."""
-    rows = range(len(listing.base_offsets))
+    """Phase one, a task for each segment, and one if there is none."""
+    rows = range(max(len(listing.base_offsets), 1))
     return join_chunks(listing, list(pool.map(
         lambda row: check_chunk(listing, row, row + 1, LoadLevel.KAFKA), rows)))
 

@@ -20,6 +20,7 @@ from seglog.errors import (
     ConfigError, IllegalStateError, InvalidRecordError, InvalidTopicPartitionError,
     KafkaStorageError, LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
 )
+from seglog.manager.directories import LogDirectory
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from tests.support.waiting import wait_for
 
@@ -55,6 +56,34 @@ def test_ten_lines(tmp_path: Path) -> None:
         assert next(log.records(4)) == records[0]._replace(offset=4)
         assert log.offset_for_timestamp(6).offset == 1
         assert log.offset_for_timestamp(2**60) is None
+
+
+def test_a_later_start_outlasts_a_checkpoint_that_was_begun_before(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is on the disk before the recovery point that it lifts."""
+    written, begun, second = [], threading.Event(), threading.Event()
+    write = LogDirectory.write_checkpoint
+
+    def slow(self: LogDirectory, name: str, offsets: dict[TopicPartition, int]) -> None:
+        if not begun.is_set():
+            begun.set()
+            second.wait(.3)  # time out: the second one has to wait for this one
+        write(self, name, offsets)
+        written.append((name, offsets[TopicPartition("t", 0)]))
+
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append_many([b"x"] * 9)
+        monkeypatch.setattr(LogDirectory, "write_checkpoint", slow)
+        first = threading.Thread(target=log.delete_before, args=(3,))
+        first.start()
+        assert begun.wait(SECONDS)
+        log.delete_before(7)
+        second.set()
+        first.join(SECONDS)
+        starts, points = "log-start-offset-checkpoint", "recovery-point-offset-checkpoint"
+        assert [name for name, _ in written] == [starts, points] * 2
+        assert [offset for name, offset in written if name == starts] == [3, 7]
+        assert checkpoint(tmp_path, "log-start") == {TopicPartition("t", 0): 7}
 
 
 def test_where_it_is(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_shutdown_writes_files_then_checkpoints_then_the_marker(
     with seglog.LogManager([root]):
         pass
     assert order == ["write_checkpoint " + WATERMARKS, "flush", "close",
-                     f"write_checkpoint {RECOVERY}", f"write_checkpoint {STARTS}",
+                     f"write_checkpoint {STARTS}", f"write_checkpoint {RECOVERY}",
                      "write_clean_shutdown_marker", "unlock"]
 
 

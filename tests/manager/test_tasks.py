@@ -14,6 +14,8 @@ from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, KafkaStorageError
 from seglog.log.scheduler import MockTime, Scheduler
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.manager.directories import LogDirectory
 from seglog.model import TopicPartition
 from tests.manager.records import NOW_MS, fill
 from tests.manager.support import entries, make_dir
@@ -170,14 +172,34 @@ def test_checkpoints_are_written_at_their_times(tmp_path: Path) -> None:
         end = fill(log, 2)
         log.update_high_watermark(end)
         log.flush(True)
-        log.maybe_increment_log_start_offset(
-            2, seglog.log.watermarks.StartOffsetReason.CLIENT_RECORD_DELETION)
+        log.maybe_increment_log_start_offset(2, StartOffsetReason.CLIENT_RECORD_DELETION)
         assert not (root / WATERMARKS).exists()
         time.sleep(5_000)
         assert entries(root / WATERMARKS) == {N0: end}
         assert (root / RECOVERY).read_bytes() == b"" == (root / STARTS).read_bytes()
         time.sleep(DELAY)
         assert entries(root / RECOVERY) == {N0: end} and entries(root / STARTS) == {N0: 2}
+
+
+def test_a_start_is_on_the_disk_before_the_recovery_point_that_it_lifts(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = LogDirectory.write_checkpoint
+
+    def noted(self: LogDirectory, name: str, offsets: dict[TopicPartition, int]) -> None:
+        written.append((name, dict(offsets)))
+        write(self, name, offsets)
+
+    manager, _ = manager_of(tmp_path / "k")
+    with manager:
+        log = manager.get_or_create_log(N0)
+        end = fill(log, 4)
+        log.update_high_watermark(end)
+        log.maybe_increment_log_start_offset(8, StartOffsetReason.CLIENT_RECORD_DELETION)
+        monkeypatch.setattr(LogDirectory, "write_checkpoint", noted)
+        manager.checkpoint_log_recovery_offsets()
+        assert log.recovery_point == 8
+        assert written == [(STARTS, {N0: 8}), (RECOVERY, {N0: 8})]
 
 
 def test_a_crash_leaves_what_the_checkpoints_say(tmp_path: Path) -> None:

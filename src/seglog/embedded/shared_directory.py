@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import Final, Self
 
 from seglog.embedded.embedded_cleaning import EmbeddedCleaning
@@ -121,16 +122,16 @@ class SharedDirectory(ProcessBound):
             self.cleaning.opened(log)
 
     def checkpoint(self) -> None:
-        """Writes recovery points and log start offsets. Raises KafkaStorageError."""
-        with _guard:
-            logs = dict(self._logs)
-        # Read before they are written: if a point moves meanwhile, the file's is only too low.
-        points = {key: log.recovery_point for key, log in logs.items()}
-        starts = {key: log.log_start_offset for key, log in logs.items()}
-        self._directory.write_checkpoint(
-            RECOVERY_POINT_CHECKPOINT, {**self._ended[RECOVERY_POINT_CHECKPOINT], **points})
-        self._directory.write_checkpoint(
-            LOG_START_OFFSET_CHECKPOINT, {**self._ended[LOG_START_OFFSET_CHECKPOINT], **starts})
+        """Writes log start offsets and recovery points. Raises KafkaStorageError."""
+        self._directory.write_manager_checkpoints(
+            lambda: self._offsets(LOG_START_OFFSET_CHECKPOINT, lambda log: log.log_start_offset),
+            lambda: self._offsets(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point))
+
+    def _offsets(self, name: str, offset_of: Callable[[UnifiedLog], int]
+                 ) -> dict[TopicPartition, int]:
+        """Those of logs that were closed here, and of those that are open."""
+        opened = self._logs.copy()
+        return self._ended[name] | {key: offset_of(log) for key, log in opened.items()}
 
     @ending
     def release(self, key: TopicPartition, *, is_clean: bool) -> None:
@@ -141,10 +142,11 @@ class SharedDirectory(ProcessBound):
         """
         with _guard:
             self._opening.discard(key)
-            log = self._logs.pop(key, None)
+            log = self._logs.get(key)
             if log is not None:
                 self._ended[RECOVERY_POINT_CHECKPOINT][key] = log.recovery_point
                 self._ended[LOG_START_OFFSET_CHECKPOINT][key] = log.log_start_offset
+                del self._logs[key]  # last: a checkpoint of another log's finds it here or there
                 if is_clean:
                     self._clean.add(key)
                     self._dirty.discard(key)

@@ -10,7 +10,7 @@ from functools import partial
 
 from seglog.errors import KafkaStorageError
 from seglog.log.unified_log import UnifiedLog
-from seglog.manager.offset_checkpoints import write_log_start_offsets, write_recovery_points
+from seglog.manager.offset_checkpoints import write_recovery_points
 from seglog.manager.directories import LogDirectory
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.recovery.worker_pool import WorkerPool
@@ -86,10 +86,9 @@ def _finish(directory: LogDirectory, table: LogTable, broker_epoch: int) -> None
     """Writes checkpoints, then the marker: a later start relies on this order."""
     with contextlib.suppress(KafkaStorageError):  # it is logged, and in the failure channel
         if directory.knows_its_logs:
+            _log.debug("Updating log start offsets at %s", directory.path)
             _log.debug("Updating recovery points at %s", directory.path)
             write_recovery_points(directory, table)
-            _log.debug("Updating log start offsets at %s", directory.path)
-            write_log_start_offsets(directory, table)
         if directory.may_be_marked_clean:
             _log.debug("Writing clean shutdown marker at %s", directory.path)
             with contextlib.suppress(OSError):

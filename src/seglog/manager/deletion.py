@@ -47,7 +47,7 @@ class LogDeletion:
                 state.cleaning.removed(log)
             self._put_away(log, is_stray)
         if checkpoint:
-            state.checkpoints.offsets(log_dir)
+            state.checkpoints.recovery_offsets(log_dir)
         return log
 
     def _put_away(self, log: UnifiedLog, is_stray: bool) -> None:
@@ -81,7 +81,7 @@ class LogDeletion:
             except Exception as error:
                 on_error(key, error)
         for log_dir in sorted(log_dirs):
-            self._state.checkpoints.offsets(log_dir)
+            self._state.checkpoints.recovery_offsets(log_dir)
 
     # ---- the task
 

@@ -48,6 +48,9 @@ _RESETS = {
     HIGH_WATERMARK_CHECKPOINT: "the high watermarks to the log start offsets",
 }
 
+#: Returns the current offset of every log of the directory.
+_ReadOffsets = Callable[[], Mapping[TopicPartition, int]]
+
 
 class LogDirectory:
     """A live entry of `log.dirs`; `path` is absolute.
@@ -68,6 +71,7 @@ class LogDirectory:
         self._on_file: dict[str, dict[TopicPartition, int]] = {}
         self._channel = channel
         self._file_lock = FileLock(os.path.join(path, LOCK_FILE))
+        self._offsets_lock = threading.Lock()
         self._checkpoint_locks = {
             name: threading.Lock() for name in (
                 RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
@@ -122,6 +126,22 @@ class LogDirectory:
             except OSError as error:
                 self._channel.maybe_add_offline_log_dir(self.path, message, error)
                 raise KafkaStorageError(error.errno, message, path) from error
+
+    def write_manager_checkpoints(self, log_start_offsets: _ReadOffsets,
+                                  recovery_points: _ReadOffsets | None = None) -> None:
+        """Writes `log-start-offset-checkpoint` and then `recovery-point-offset-checkpoint`, with
+        what the functions return. Raises KafkaStorageError.
+
+        A log's start lifts its recovery point past bytes that were perhaps never synced
+        (UnifiedLog.updateLogStartOffset). If power failed with that point on the disk and without
+        the start, a load would trust those bytes. (Kafka writes the two files independently.)
+        """
+        with self._offsets_lock:  # else a thread that read before could write after this one
+            # Read first: what moves meanwhile is too low on the file, never too high.
+            points = None if recovery_points is None else recovery_points()
+            self.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, log_start_offsets())
+            if points is not None:
+                self.write_checkpoint(RECOVERY_POINT_CHECKPOINT, points)
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint atomically and durably. Raises KafkaStorageError.

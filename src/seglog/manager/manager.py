@@ -418,7 +418,8 @@ class LogManager(LogOperations):
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def checkpoint_log_recovery_offsets(self) -> None:
-        """Writes `recovery-point-offset-checkpoint` of all live directories.
+        """Writes `log-start-offset-checkpoint` and `recovery-point-offset-checkpoint` of all live
+        directories.
 
         A directory that cannot be written goes offline; the others are written.
         """

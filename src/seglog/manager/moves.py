@@ -119,7 +119,7 @@ class LogMoves:
         if source is not None:
             state.cleaning.moved(key, dir_of(source), dir_of(future))
         state.table.promote(future)
-        state.checkpoints.offsets(dir_of(future))
+        state.checkpoints.recovery_offsets(dir_of(future))
         if source is not None:
             log_dir = dir_of(source)
             try:
@@ -132,7 +132,7 @@ class LogMoves:
                 source.close_handlers()
                 source.remove_log_metrics()
                 raise
-            state.checkpoints.offsets(log_dir)
+            state.checkpoints.recovery_offsets(log_dir)
             source.remove_log_metrics()
             state.table.add(source, DirectoryKind.DELETED)
         future.new_metrics()

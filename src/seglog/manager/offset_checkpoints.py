@@ -10,9 +10,7 @@ from seglog.manager.directories import LogDirectory
 from seglog.manager.live import LiveDirectories
 from seglog.manager.table import LogTable
 from seglog.model import TopicPartition
-from seglog.storage.paths import (
-    HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
-)
+from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT
 
 __all__ = [
     "Checkpoints", "write_high_watermarks", "write_log_start_offsets", "write_recovery_points",
@@ -25,17 +23,27 @@ _log = logging.getLogger(__name__)
 # current offsets.
 
 def write_recovery_points(directory: LogDirectory, table: LogTable) -> None:
-    """Writes the recovery point of every log of the directory. Raises KafkaStorageError."""
-    offsets: dict[TopicPartition, int] = {}
-    for unopened in table.unopened(directory.path):
-        offsets |= unopened.recovery_points()
-    directory.write_checkpoint(RECOVERY_POINT_CHECKPOINT, offsets | {
-        log.topic_partition: log.recovery_point for log in table.opened(directory.path)})
+    """Writes the recovery point of every log of the directory, after the log start offsets. Raises
+    KafkaStorageError."""
+    directory.write_manager_checkpoints(lambda: _log_start_offsets(directory, table),
+                                        lambda: _recovery_points(directory, table))
 
 
 def write_log_start_offsets(directory: LogDirectory, table: LogTable) -> None:
     """Writes the start offsets of logs that start after the base of their first segment, and of
     tiered ones. Raises KafkaStorageError."""
+    directory.write_manager_checkpoints(lambda: _log_start_offsets(directory, table))
+
+
+def _recovery_points(directory: LogDirectory, table: LogTable) -> dict[TopicPartition, int]:
+    offsets: dict[TopicPartition, int] = {}
+    for unopened in table.unopened(directory.path):
+        offsets |= unopened.recovery_points()
+    return offsets | {log.topic_partition: log.recovery_point
+                      for log in table.opened(directory.path)}
+
+
+def _log_start_offsets(directory: LogDirectory, table: LogTable) -> dict[TopicPartition, int]:
     starts: dict[TopicPartition, int] = {}
     for unopened in table.unopened(directory.path):
         starts |= unopened.log_start_offsets()
@@ -44,7 +52,7 @@ def write_log_start_offsets(directory: LogDirectory, table: LogTable) -> None:
         bases = log.segments.base_offsets  # none for a log that is being deleted
         if len(bases) and (log.remote_log_enabled or log.log_start_offset > bases[0]):
             starts[log.topic_partition] = log.log_start_offset
-    directory.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
+    return starts
 
 
 def write_high_watermarks(directory: LogDirectory, table: LogTable) -> None:
@@ -67,7 +75,7 @@ class Checkpoints:
         self._directories, self._table = directories, table
 
     def recovery_offsets(self, log_dir: str | None = None) -> None:
-        """Writes `recovery-point-offset-checkpoint`."""
+        """Writes `log-start-offset-checkpoint` and `recovery-point-offset-checkpoint`."""
         self._write("recovery offsets", write_recovery_points, log_dir)
 
     def log_start_offsets(self, log_dir: str | None = None) -> None:
@@ -78,12 +86,6 @@ class Checkpoints:
         """Writes `replication-offset-checkpoint` of directories that have logs."""
         for log_dir in self._table.counts():
             self._write("high watermarks", write_high_watermarks, log_dir)
-
-    def offsets(self, log_dir: str) -> None:
-        """Writes both checkpoints of the manager for a directory that a log was added to or removed
-        from."""
-        self.recovery_offsets(log_dir)
-        self.log_start_offsets(log_dir)
 
     def _write(self, what: str, write: Callable[[LogDirectory, LogTable], None],
                log_dir: str | None) -> None:
