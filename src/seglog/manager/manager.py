@@ -418,8 +418,7 @@ class LogManager(LogOperations):
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def checkpoint_log_recovery_offsets(self) -> None:
-        """Writes `log-start-offset-checkpoint` and `recovery-point-offset-checkpoint` of all live
-        directories.
+        """Writes log start offsets and `recovery-point-offset-checkpoint` of all live directories.
 
         A directory that cannot be written goes offline; the others are written.
         """
