@@ -15,7 +15,7 @@ pytest.importorskip("Crypto", reason="needs pycryptodome (the extra [aiven])")
 pytest.importorskip("pyarrow", reason="needs pyarrow, whose zstd is independent")
 
 from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
-from seglog.tiered import chunked_log, open_bucket
+from seglog.tiered import aiven_layout, chunked_log, open_bucket
 from seglog.tiered.aiven_layout import AivenLayout
 from seglog.tiered.aiven_manifest import parse_manifest
 from seglog.storage.partition_log import PartitionLog
@@ -143,6 +143,10 @@ LIES: list[tuple[str, dict[str, Any], str]] = [
     ("an end before the start", {"remoteLogSegmentMetadata__endOffset": 1}, "manifest"),
     ("no epochs", {"remoteLogSegmentMetadata__segmentLeaderEpochs": {}}, "manifest"),
     ("a wrong epoch", {"remoteLogSegmentMetadata__segmentLeaderEpochs": {"x": 1}}, "manifest"),
+    ("an epoch of 5000 digits", {"remoteLogSegmentMetadata__segmentLeaderEpochs": {
+        "9" * 5000: 46}}, "manifest"),
+    ("an epoch twice", {"remoteLogSegmentMetadata__segmentLeaderEpochs": {
+        "0": 46, "00": 50}}, "manifest"),
     ("file larger than its chunks", {"chunkIndex__originalFileSize": 1 << 30}, "object_size"),
 ]
 
@@ -179,6 +183,24 @@ def test_text_that_is_no_manifest() -> None:
         with pytest.raises(CorruptDataError) as caught:
             parse_manifest(content, "m", 0)
         assert (caught.value.code, caught.value.file) == ("manifest", "m")
+
+
+def test_kept_manifests_are_bounded_by_their_chunks(
+        tiered: Tiered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest of 300 bytes may have millions of chunks, and a bucket thousands of manifests."""
+    build(tiered, tmp_path, "t-gzip-0", chunk_size=100)
+    log = open_bucket(tmp_path).log("t-gzip", 0)
+    expected = read(log)
+    layout = log.where.bucket.layout  # type: ignore[attr-defined]
+    counts = [one.chunks.count for one in layout._manifests.values()]
+    assert len(counts) == 5 and layout._chunks_kept == sum(counts)
+    assert {one.chunks.positions.itemsize for one in layout._manifests.values()} == {8}
+    monkeypatch.setattr(aiven_layout, "_CHUNKS_KEPT", counts[-1])
+    again = open_bucket(tmp_path)
+    assert read(again.log("t-gzip", 0)) == expected
+    assert isinstance(again.layout, AivenLayout)
+    assert sum(one.chunks.count for one in again.layout._manifests.values()) \
+        == again.layout._chunks_kept <= counts[-1]
 
 
 def test_unknown_fields_and_hostile_sizes(tiered: Tiered, tmp_path: Path) -> None:

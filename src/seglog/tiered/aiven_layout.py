@@ -37,6 +37,8 @@ INDEXES: Final = "indexes"
 MANIFEST: Final = "rsm-manifest"
 _MANIFEST_BYTES_MAX: Final = 16 << 20
 _MANIFESTS_KEPT: Final = 1024
+#: Of all kept manifests together: of segments of 2 GiB in chunks of 4 MiB, eight times as many.
+_CHUNKS_KEPT: Final = 1 << 22
 
 
 class AivenLayout(SurvivesFork):
@@ -54,6 +56,7 @@ class AivenLayout(SurvivesFork):
                                    "{start_offset}-{segment_id}.{kind}")
         self._names = PlainLayout(self.name, self.pattern, (INDEXES, MANIFEST))
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._chunks_kept = 0
         self._data_keys: dict[Encryption, DataKey] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -187,8 +190,7 @@ class AivenLayout(SurvivesFork):
         described["segmentIndexes"] = parts
         tree.write(stored.key, bytes(joined))
         tree.write(name, json.dumps(described).encode())
-        with self._lock:
-            self._manifests.pop(tree.path(name), None)
+        self._forget(tree.path(name))
 
     # ---- parts
 
@@ -217,11 +219,27 @@ class AivenLayout(SurvivesFork):
         except CorruptDataError as error:
             raise chunk_error(path, error.position or 0, error.code, str(error), error.expected,
                               error.found) from None
-        with self._lock:
-            self._manifests[path] = manifest
-            while len(self._manifests) > _MANIFESTS_KEPT:
-                self._manifests.popitem(last=False)
+        self._keep(path, manifest)
         return manifest
+
+    def _keep(self, path: str, manifest: Manifest) -> None:
+        with self._lock:
+            self._drop(path)
+            self._manifests[path] = manifest
+            self._chunks_kept += manifest.chunks.count
+            while len(self._manifests) > _MANIFESTS_KEPT or \
+                    self._chunks_kept > _CHUNKS_KEPT and self._manifests:
+                self._drop(next(iter(self._manifests)))
+
+    def _forget(self, path: str) -> None:
+        """Drops the manifest of an object that was written."""
+        with self._lock:
+            self._drop(path)
+
+    def _drop(self, path: str) -> None:
+        gone = self._manifests.pop(path, None)
+        if gone is not None:
+            self._chunks_kept -= gone.chunks.count
 
     def ring(self) -> KeyRing:
         """The keys. Raises KafkaStorageError if `cryptography` is not installed, ValueError for an

@@ -6,6 +6,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -25,17 +27,19 @@ _INT64_MAX: Final = (1 << 63) - 1
 _SIZES_BYTES_MAX: Final = 10 << 20
 #: A segment has at most 2 GiB, and chunks are never that small.
 _CHUNKS_MAX: Final = 1 << 22
+_EPOCH: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _VERSION: Final = "1"
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
     """How a log was divided: chunk i has the original bytes from i x `chunk_size` on, and is stored
-    in the object at `positions[i]` to `positions[i + 1]`."""
+    in the object at `positions[i]` to `positions[i + 1]`. An array, because a manifest of 300 bytes
+    may have millions of chunks."""
 
     chunk_size: int
     file_size: int
-    positions: tuple[int, ...]
+    positions: array[int]
 
     @property
     def count(self) -> int:
@@ -118,14 +122,15 @@ class _Manifest:
             last = self.number(owner, "finalTransformedChunkSize", 0, _INT32_MAX)
             if count > _CHUNKS_MAX:
                 raise self.wrong("originalChunkSize", f"at most {_CHUNKS_MAX} chunks", count)
-            starts = [size * chunk for chunk in range(count)]
-            return ChunkIndex(chunk_size, file_size, (*starts, starts[-1] + last))
+            positions = array("q", (size * chunk for chunk in range(count)))
+            positions.append(positions[-1] + last)
+            return ChunkIndex(chunk_size, file_size, positions)
         if kind != "variable":
             raise self.wrong("type", "fixed or variable", kind)
         sizes = self.sizes(self.text(owner, "transformedChunks"))
         if len(sizes) != count:
             raise self.wrong("transformedChunks", f"{count} sizes", len(sizes))
-        return ChunkIndex(chunk_size, file_size, (0, *accumulate(sizes)))
+        return ChunkIndex(chunk_size, file_size, array("q", accumulate(sizes, initial=0)))
 
     def sizes(self, text: str) -> list[int]:
         name = "transformedChunks"
@@ -173,9 +178,9 @@ class _Manifest:
     def epochs(self, owner: Mapping[str, Any]) -> SegmentLeaderEpochs:
         found = []
         for epoch, offset in owner.items():
-            if not epoch.isascii() or not epoch.isdigit() or isinstance(offset, bool) \
-                    or not isinstance(offset, int) or not 0 <= offset <= _INT64_MAX \
-                    or int(epoch) > _INT32_MAX:
+            if not _EPOCH.fullmatch(epoch) or int(epoch) > _INT32_MAX \
+                    or isinstance(offset, bool) or not isinstance(offset, int) \
+                    or not 0 <= offset <= _INT64_MAX:
                 raise self.wrong("segmentLeaderEpochs", "epochs and offsets", {epoch: offset})
             found.append((int(epoch), offset))
         if not found:

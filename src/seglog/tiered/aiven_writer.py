@@ -71,8 +71,7 @@ class AivenWriter(AivenLayout):
             manifest["encryption"] = encryption
         manifest["remoteLogSegmentMetadata"] = _described(metadata)
         tree.write(f"{stem}.{MANIFEST}", json.dumps(manifest).encode())
-        with self._lock:
-            self._manifests.pop(tree.path(f"{stem}.{MANIFEST}"), None)
+        self._forget(tree.path(f"{stem}.{MANIFEST}"))
         return None
 
     def _new_key(self) -> tuple[DataKey | None, dict[str, str] | None]:
