@@ -105,7 +105,7 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
 
     with opened(segment.with_suffix(".log")) as fd:
         compare(f"read by offset, batches of {load.name}", ours,
-                [Against("bisect and pread in C", lambda: floors.fetch(fd, entries, targets, size),
+                [Against("bisect and pread in C", lambda: floors.pread(fd, entries, targets, size),
                          goal=1 / 3, check=check)],
                 work=LOOKUPS, unit="lookups", check=check)
 

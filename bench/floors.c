@@ -15,7 +15,8 @@
 
 #include "seglog/crc32c.h"
 
-enum { NUMBER_DIGITS = 20, INDEX_BYTES_MAX = 1 << 16, SHARE_SEGMENTS = 256 };
+enum { NUMBER_DIGITS = 20, INDEX_BYTES_MAX = 1 << 16, SHARE_SEGMENTS = 256,
+       BATCH_HEADER_BYTES = 61, STRETCH_BYTES_MAX = 1 << 16 };
 
 /* CRC-32C of bytes [0, size) of a file, window by window: what reading every byte once costs. */
 int64_t floor_crc_pread(int fd, int64_t size, int64_t window, uint32_t *crc) {
@@ -85,58 +86,82 @@ int64_t floor_crc_write(int fd, const char *data, int64_t size, int64_t together
     return at;
 }
 
-/* Binary search, `count` times, over big-endian (offset, position) entries: how many offsets of
-   `found` were written, the largest not above each target, or 0. */
+static int64_t load_u32(const unsigned char *p) {
+    uint32_t raw;
+    memcpy(&raw, p, sizeof raw);
+    return __builtin_bswap32(raw);
+}
+
+/* The last of `length` big-endian (offset, position) entries whose offset is not above the target,
+   or NULL. */
+static const unsigned char *entry_of(const unsigned char *entries, int64_t length, int64_t target) {
+    int64_t low = 0, high = length;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (load_u32(entries + middle * 8) <= target) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low > 0 ? entries + (low - 1) * 8 : NULL;
+}
+
+/* Binary search, `count` times: how many offsets of `found` were written, the largest not above each
+   target, or 0. */
 int64_t floor_bisect(const unsigned char *entries, int64_t length, const int64_t *targets,
                      int64_t count, int64_t *found) {
     for (int64_t n = 0; n < count; n++) {
-        int64_t low = 0, high = length;
-        uint32_t offset = 0;
-        while (low < high) {
-            const int64_t middle = low + (high - low) / 2;
-            uint32_t raw;
-            memcpy(&raw, entries + middle * 8, sizeof raw);
-            raw = __builtin_bswap32(raw);
-            if (raw <= targets[n]) {
-                offset = raw;
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        found[n] = offset;
+        const unsigned char *entry = entry_of(entries, length, targets[n]);
+        found[n] = entry == NULL ? 0 : load_u32(entry);
     }
     return count;
 }
 
-/* The same search for one batch after the other, and a read of `size` bytes from where the entry
-   points. How many bytes that were, or -1. */
-int64_t floor_fetch(int fd, const unsigned char *entries, int64_t length, const int64_t *targets,
+/* The same search, and a read of `size` bytes from where the entry points. How many bytes that were,
+   or -1. */
+int64_t floor_pread(int fd, const unsigned char *entries, int64_t length, const int64_t *targets,
                     int64_t count, int64_t size) {
     unsigned char *into = malloc((size_t)size);
-    int64_t total = 0;
-    if (into == NULL) {
-        return -1;
-    }
+    int64_t total = into == NULL ? -1 : 0;
     for (int64_t n = 0; n < count && total >= 0; n++) {
-        int64_t low = 0, high = length;
-        uint32_t position = 0;
-        while (low < high) {
-            const int64_t middle = low + (high - low) / 2;
-            uint32_t raw;
-            memcpy(&raw, entries + middle * 8, sizeof raw);
-            if (__builtin_bswap32(raw) <= targets[n]) {
-                memcpy(&raw, entries + middle * 8 + 4, sizeof raw);
-                position = __builtin_bswap32(raw);
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        const ssize_t got = pread(fd, into, (size_t)size, (off_t)position);
+        const unsigned char *entry = entry_of(entries, length, targets[n]);
+        const ssize_t got = pread(fd, into, (size_t)size, entry == NULL ? 0 : load_u32(entry + 4));
         total = got < 0 ? -1 : total + got;
     }
     free(into);
+    return total;
+}
+
+/* Batches by offset, of a log in which each has `size` bytes and `offsets` offsets: the same search,
+   a read from where the entry points to the header behind the wanted batch, which it thus knows
+   beforehand, and the batch that the headers say, copied out. Bytes of the batches, or -1. */
+int64_t floor_fetch(int fd, const unsigned char *entries, int64_t length, const int64_t *targets,
+                    int64_t count, int64_t size, int64_t offsets) {
+    unsigned char into[STRETCH_BYTES_MAX], *taken = malloc((size_t)size);
+    int64_t total = taken == NULL ? -1 : 0;
+    for (int64_t n = 0; n < count && total >= 0; n++) {
+        const unsigned char *entry = entry_of(entries, length, targets[n]);
+        const int64_t from = entry == NULL ? 0 : load_u32(entry + 4);
+        const int64_t wanted = (targets[n] / offsets + 1) * size + BATCH_HEADER_BYTES - from;
+        if (wanted > STRETCH_BYTES_MAX) {
+            total = -1;
+            break;
+        }
+        const ssize_t got = pread(fd, into, (size_t)wanted, (off_t)from);
+        int64_t at = 0, before = -1;
+        while (at + BATCH_HEADER_BYTES <= got && load_u32(into + at + 4) <= targets[n]) {
+            before = at;
+            at += 12 + load_u32(into + at + 8);
+        }
+        if (before < 0 || at - before != size || at > got) {
+            total = -1;
+            break;
+        }
+        memcpy(taken, into + before, (size_t)size);
+        total += size;
+    }
+    free(taken);
     return total;
 }
 

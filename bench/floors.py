@@ -39,7 +39,8 @@ class Floors:
                 ("floor_crc_write", [c_int, c_char_p, c_int64, c_int64, c_int64,
                                      POINTER(c_uint32)]),
                 ("floor_bisect", [c_char_p, c_int64, _INT64S, c_int64, _INT64S]),
-                ("floor_fetch", [c_int, c_char_p, c_int64, _INT64S, c_int64, c_int64]),
+                ("floor_pread", [c_int, c_char_p, c_int64, _INT64S, c_int64, c_int64]),
+                ("floor_fetch", [c_int, c_char_p, c_int64, _INT64S, c_int64, c_int64, c_int64]),
                 ("floor_clean", [POINTER(c_char_p), c_int, c_int64, c_int32, c_char_p,
                                  POINTER(c_int64)]),
                 ("floor_load", [c_char_p, c_int, c_int, c_int, POINTER(c_int64)])):
@@ -77,13 +78,23 @@ class Floors:
         self._library.floor_bisect(entries, len(entries) // 8, targets, len(targets), found)
         return found
 
-    def fetch(self, fd: int, entries: bytes, targets: npt.NDArray[np.int64], size: int) -> int:
+    def pread(self, fd: int, entries: bytes, targets: npt.NDArray[np.int64], size: int) -> int:
         """Searches each target and reads `size` bytes at the entry's position; returns the number
         of bytes."""
-        read = int(self._library.floor_fetch(fd, entries, len(entries) // 8, targets, len(targets),
+        read = int(self._library.floor_pread(fd, entries, len(entries) // 8, targets, len(targets),
                                              size))
         if read < 0:
             raise OSError(ctypes.get_errno(), "pread")
+        return read
+
+    def fetch(self, fd: int, entries: bytes, targets: npt.NDArray[np.int64], size: int,
+              offsets: int) -> int:
+        """Finds the batch of each target in a log of batches of `size` bytes and `offsets` offsets
+        each, and copies it; returns the number of bytes."""
+        read = int(self._library.floor_fetch(fd, entries, len(entries) // 8, targets, len(targets),
+                                             size, offsets))
+        if read < 0:
+            raise OSError(ctypes.get_errno(), "pread, or a batch is not where it should be")
         return read
 
     def clean(self, logs: Sequence[Path], offsets: int, slots: int, target: Path | None = None
