@@ -107,8 +107,8 @@ static const unsigned char *entry_of(const unsigned char *entries, int64_t lengt
     return low > 0 ? entries + (low - 1) * 8 : NULL;
 }
 
-/* Binary search, `count` times: how many offsets of `found` were written, the largest not above each
-   target, or 0. */
+/* Binary search, `count` times: how many offsets of `found` were written, the largest not above
+   each target, or 0. */
 int64_t floor_bisect(const unsigned char *entries, int64_t length, const int64_t *targets,
                      int64_t count, int64_t *found) {
     for (int64_t n = 0; n < count; n++) {
@@ -118,8 +118,8 @@ int64_t floor_bisect(const unsigned char *entries, int64_t length, const int64_t
     return count;
 }
 
-/* The same search, and a read of `size` bytes from where the entry points. How many bytes that were,
-   or -1. */
+/* The same search, and a read of `size` bytes from where the entry points. How many bytes that
+   were, or -1. */
 int64_t floor_pread(int fd, const unsigned char *entries, int64_t length, const int64_t *targets,
                     int64_t count, int64_t size) {
     unsigned char *into = malloc((size_t)size);
@@ -133,9 +133,9 @@ int64_t floor_pread(int fd, const unsigned char *entries, int64_t length, const 
     return total;
 }
 
-/* Batches by offset, of a log in which each has `size` bytes and `offsets` offsets: the same search,
-   a read from where the entry points to the header behind the wanted batch, which it thus knows
-   beforehand, and the batch that the headers say, copied out. Bytes of the batches, or -1. */
+/* Batches by offset, of a log in which each has `size` bytes and `offsets` offsets: the same
+   search, a read from where the entry points to the header behind the wanted batch, which it thus
+   knows beforehand, and the batch that the headers say, copied out. Bytes of the batches, or -1. */
 int64_t floor_fetch(int fd, const unsigned char *entries, int64_t length, const int64_t *targets,
                     int64_t count, int64_t size, int64_t offsets) {
     unsigned char into[STRETCH_BYTES_MAX], *taken = malloc((size_t)size);

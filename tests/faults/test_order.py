@@ -73,10 +73,11 @@ def places(calls: list[Call], kind: str, name: str) -> list[int]:
 
 def test_files_before_recovery_points_before_the_marker(calls: list[Call]) -> None:
     [points] = places(calls, "rename", RECOVERY_POINTS)
-    starts = places(calls, "create", LOG_START_OFFSETS + ".tmp")[-1]
+    begun = places(calls, "create", RECOVERY_POINTS + ".tmp")[-1]
+    starts = places(calls, "rename", LOG_START_OFFSETS)[-1]
     marker = places(calls, "create", CLEAN_MARKER)[-1]
     [marked] = places(calls, "sync", CLEAN_MARKER)
-    assert points < starts < marker < marked
+    assert starts < begun < points < marker < marked
     root = os.path.dirname(calls[marker].path)
     states = list(followed(calls))
     for number in (points, marker):
@@ -84,7 +85,7 @@ def test_files_before_recovery_points_before_the_marker(calls: list[Call]) -> No
         assert not in_logs, f"durable only after {calls[number]}"
         assert not states[number][1].names - {root}
     # Each checkpoint's name is durable before the next one says more.
-    for number in (starts, marker):
+    for number in (begun, marker):
         assert root not in states[number][1].names
     # Nothing but the lock is touched behind the marker.
     assert [call.name for call in calls[marked + 1:]] == [".lock"]
