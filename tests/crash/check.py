@@ -25,8 +25,8 @@ def recover(root: Path, seed: int, promises: Promises, source: random.Random, *,
         wanted = promises.end if everything else promises.flushed
         assert held >= wanted, f"ends at {held}, {wanted} was promised"
         assert log.log_start_offset <= max(promises.start_at_most, promises.start)
-        found = dict(texts(root, log.log_start_offset, held))
-        start, held = log.log_start_offset, log.log_start_offset + len(found)
+        start = log.log_start_offset
+        found, held = texts(root, start, held)
         assert held >= wanted, f"readable to {held}, {wanted} was promised"
         assert list(found) == list(range(start, held)), "a hole, or something twice"
         for offset, text in found.items():
@@ -42,20 +42,22 @@ def recover(root: Path, seed: int, promises: Promises, source: random.Random, *,
         log.close_handlers()
 
 
-def texts(root: Path, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """(offset, text) of all records in [start, end) by the files alone, in their order; up to a
-    batch that is below those before it: no CRC covers a base offset, so of one that reached the
-    disk without its first bytes recovery keeps the rest, as Kafka's does."""
+def texts(root: Path, start: int, end: int) -> tuple[dict[int, str], int]:
+    """The texts of all records in [start, end) by the files alone, in their order, and where they
+    end: at `end`, or before a batch that is below those before it. No CRC covers a base offset, so
+    recovery keeps a batch that reached the disk without its first bytes, as Kafka's does."""
+    found: dict[int, str] = {}
     last = -1
     bases = sorted(int(path.stem) for path in (root / PARTITION).glob("*.log"))
     for base in bases:
         data = segment_path(root / PARTITION, base).read_bytes()
         for offset, text in records_of(data):
             if offset < last:
-                return
+                return found, min(end, max(start, last + 1))
             last = offset
             if start <= offset < end:
-                yield offset, text
+                found[offset] = text
+    return found, end
 
 
 def records_of(data: bytes) -> Iterator[tuple[int, str]]:
