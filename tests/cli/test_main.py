@@ -231,3 +231,15 @@ def test_an_argument_that_says_nothing(arguments: list[str], said: str, golden: 
     assert cli.main([place if one == "D" else one for one in arguments]) == 2
     out, err = capsys.readouterr()
     assert out == "" and said in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("place", "code"), [("real/clean/txn-0", 0), ("nowhere", 2)])
+def test_a_closed_stderr_sends_no_message_among_the_data(place: str, code: int,
+                                                         golden: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *SEGLOG, "cat", str(golden / place), "-e", "-f",
+         "%o "],
+        stdout=subprocess.PIPE, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)})
+    assert done.returncode == code
+    assert b"%" not in done.stdout and b"Reached" not in done.stdout
