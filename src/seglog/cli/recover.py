@@ -357,6 +357,7 @@ def _is_inside(path: str, directory: str) -> bool:
 def _require_quarantine(path: str) -> None:
     """Raises KafkaStorageError if no directory can be made at `path`, before a log is changed whose
     bytes it must keep."""
+    path = os.path.abspath(path)
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     if not os.path.isdir(path):
