@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +17,11 @@ import pytest
 from seglog._native.batch import BATCH_DTYPE, scan
 from seglog._native.crc32c import crc32c
 from seglog.errors import KafkaStorageError
-from seglog.fragments import Fragment
+from seglog.fragments import Fragment, check_target, finish_commit
+from seglog.fragments import journal as journal_module
 from seglog.model import TopicPartition
-from tests.fragments.jobs import Truth, Written, contents, make_rows
+from seglog.storage.paths import UNFINISHED_COMMIT
+from tests.fragments.jobs import Truth, Written, contents, left_over, make_rows
 
 KEY = TopicPartition("a", 0)
 Facts = npt.NDArray[np.void]
@@ -134,3 +139,169 @@ def test_a_batch_of_the_log_that_no_index_takes_is_reported_with_the_log_s_file(
     with pytest.raises(KafkaStorageError, match=f"{path}: batches that no index takes"):
         written.publish()
     assert path.read_bytes() == content
+
+
+# ---- the journal --------------------------------------------------------------------------------
+
+UNREADABLE = "this commit journal cannot be read"
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The journal of a commit whose process died before the first rename."""
+    data_dir = tmp_path / "data"
+    rng = random.Random(3)
+    first = Written(data_dir, partitions=2)
+    first.task({KEY: make_rows(rng, 30)})
+    first.publish()
+    written = Written(data_dir, partitions=2)
+    written.task({KEY: make_rows(rng, 40), TopicPartition("b", 1): make_rows(rng, 9)})
+    with monkeypatch.context() as patch:
+        patch.setattr("seglog.fragments.journal._finish", _die)
+        with pytest.raises(KafkaStorageError, match="committed, but not all of them are in place"):
+            written.publish()
+    yield data_dir / UNFINISHED_COMMIT / "journal"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def _die(*_: object) -> NoReturn:
+    raise OSError(errno.EIO, "died")
+
+
+def finish(journal: Path) -> Truth:
+    """The contents after the commit was finished."""
+    check_target(str(journal.parent.parent))
+    assert not journal.parent.exists()
+    return contents(journal.parent.parent)
+
+
+def refuse(journal: Path, match: str = UNREADABLE) -> KafkaStorageError:
+    """The error of the next job, which leaves the journal and every other file as they are."""
+    before = files(journal.parent.parent)
+    with pytest.raises(KafkaStorageError, match=match) as told:
+        check_target(str(journal.parent.parent))
+    assert str(journal) in str(told.value) and "\n" not in str(told.value)
+    assert files(journal.parent.parent) == before
+    return told.value
+
+
+def files(data_dir: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in data_dir.rglob("*")
+            if path.is_file() and path.name != ".lock"}
+
+
+def test_a_commit_is_finished_from_its_journal(journal: Path) -> None:
+    found = finish(journal)
+    assert [len(found[key]) for key in sorted(found)] == [70, 0, 0, 9]
+
+
+def test_any_changed_byte_of_a_journal_is_noticed(journal: Path) -> None:
+    content = journal.read_bytes()
+    for at in range(len(content)):
+        for mask in (1, 4, 32):
+            changed = bytearray(content)
+            changed[at] ^= mask
+            journal.write_bytes(changed)
+            with pytest.raises(KafkaStorageError, match=UNREADABLE):
+                finish_commit(str(journal.parent.parent))
+    journal.write_bytes(content)
+    assert len(finish(journal)[KEY]) == 70
+
+
+def test_the_error_of_a_changed_journal_holds_both_checksums(journal: Path) -> None:
+    value = json.loads(journal.read_bytes())
+    told = value.pop("crc32c")
+    assert told == crc32c(json.dumps(value).encode())
+    del value["moves"][0]
+    journal.write_text(json.dumps({**value, "crc32c": told}))
+    error = refuse(journal)
+    assert (error.file, error.position, error.expected) == (str(journal), 0, told)
+    assert error.found == crc32c(json.dumps(value).encode())
+    assert str(error.found) in str(error)
+
+
+def test_a_journal_of_an_earlier_release_is_finished(journal: Path) -> None:
+    """It had no checksum."""
+    value = json.loads(journal.read_bytes())
+    value.pop("crc32c", None)
+    journal.write_text(json.dumps(value))
+    assert len(finish(journal)[KEY]) == 70
+
+
+@pytest.mark.parametrize("move", [
+    ["{prepared}", "../out"], ["{prepared}", "{tmp}/out"], ["../data/{prepared}", "a-0/x"],
+    ["{data}/{prepared}", "a-0/x"], ["{prepared}", "a-0/../../out"], ["{prepared}", "."],
+    ["{prepared}", ""], ["", None], ["..", None], ["a-0/.", "b-0"], ["{prepared}", "a-0//x"],
+    ["{prepared}", "a-0/b/c"], ["{prepared}", "a\0"], ["a\0", None], ["{prepared}", "\ud800"],
+    ["{prepared}"], ["{prepared}", "b", "c"], ["{prepared}", 1], [None, "a"], "ab", 7, {},
+], ids=repr)
+def test_a_journal_does_not_reach_outside_of_its_directory(journal: Path, move: object) -> None:
+    """Nor does it pass on what no file system takes: nothing is renamed at all."""
+    data = journal.parent.parent
+    value = json.loads(journal.read_bytes())
+    value.pop("crc32c", None)
+    if isinstance(move, list):
+        move = [one.format(prepared=value["moves"][-1][0], data=data, tmp=data.parent)
+                if isinstance(one, str) else one for one in move]
+    value["moves"][-1] = move
+    journal.write_text(json.dumps(value))
+    assert refuse(journal).found == move
+
+
+@pytest.mark.parametrize("content", [
+    b"[" * 100_000, b'{"version": 1, "moves": ' + b"[" * 100_000, b"[]", b"null", b"\xff",
+    b'{"version": 1}', b'{"version": 1, "moves": {}}', b'{"version": true, "moves": []}',
+    b'{"version": 2, "moves": []}', b'{"version": 1, "moves": [], "crc32b": 1}',
+    b'{"version": 1, "moves": [], "crc32c": null}', b'{"version": 1, "moves": [], "crc32c": 1}',
+    b'{"version": 1' + b"0" * 5000 + b', "moves": []}', b'{"version": 1e999, "moves": []}',
+], ids=lambda one: one[:40].decode(errors="replace"))
+def test_a_journal_of_any_other_shape_is_refused(journal: Path, content: bytes) -> None:
+    journal.write_bytes(content)
+    refuse(journal)
+
+
+def test_a_journal_that_is_too_large_is_not_read(journal: Path) -> None:
+    with open(journal, "r+b") as stream:
+        stream.truncate((1 << 30) + 1)
+    data_dir = str(journal.parent.parent)
+    with pytest.raises(KafkaStorageError, match=UNREADABLE) as told:
+        finish_commit(data_dir)
+    assert (told.value.expected, told.value.found) == (1 << 30, (1 << 30) + 1)
+
+
+def test_a_move_whose_file_is_lost_is_reported(journal: Path) -> None:
+    """It was taken for a move that was made before the crash."""
+    moves = json.loads(journal.read_bytes())["moves"]
+    [source] = [source for source, target in moves if target == "b-1"]
+    (journal.parent.parent / source).rename(journal.parent.parent / "elsewhere")
+    with pytest.raises(KafkaStorageError, match="b-1 does not exist, and") as told:
+        check_target(str(journal.parent.parent))
+    assert str(journal) in str(told.value) and journal.exists()
+    (journal.parent.parent / "elsewhere").rename(journal.parent.parent / source)
+    assert len(finish(journal)[KEY]) == 70
+
+
+def test_a_commit_that_cannot_be_looked_up_is_not_taken_for_none(journal: Path) -> None:
+    """Its files would be deleted with those of dead jobs."""
+    content = journal.read_bytes()
+    journal.unlink()
+    journal.parent.rmdir()
+    journal.parent.symlink_to(journal.parent)
+    with pytest.raises(KafkaStorageError, match="cannot finish the commit"):
+        check_target(str(journal.parent.parent))
+    journal.parent.unlink()
+    journal.parent.mkdir()
+    journal.write_bytes(content)
+    assert len(finish(journal)[KEY]) == 70
+
+
+def test_a_journal_that_would_be_too_large_is_not_written(tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    before, written = committed_and_pending(tmp_path)
+    monkeypatch.setattr("seglog.fragments.journal._CONTENT",
+                        dataclasses.replace(journal_module._CONTENT, bytes_max=100))
+    with pytest.raises(KafkaStorageError, match="this commit journal would have .* bytes") as told:
+        written.publish()
+    assert told.value.errno == errno.EFBIG and not (tmp_path / UNFINISHED_COMMIT).exists()
+    written.job.end()
+    assert contents(tmp_path) == before and left_over(tmp_path) == []
