@@ -17,7 +17,7 @@ import pytest
 from seglog._native.batch import BATCH_DTYPE, scan
 from seglog._native.crc32c import crc32c
 from seglog.errors import KafkaStorageError
-from seglog.fragments import Fragment, check_target, finish_commit
+from seglog.fragments import Fragment, StreamBatch, check_target, finish_commit
 from seglog.fragments import journal as journal_module
 from seglog.model import TopicPartition
 from seglog.storage.paths import UNFINISHED_COMMIT
@@ -305,3 +305,63 @@ def test_a_journal_that_would_be_too_large_is_not_written(tmp_path: Path,
     assert told.value.errno == errno.EFBIG and not (tmp_path / UNFINISHED_COMMIT).exists()
     written.job.end()
     assert contents(tmp_path) == before and left_over(tmp_path) == []
+
+
+# ---- the record of micro-batches ----------------------------------------------------------------
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Iterator[Path]:
+    """The record of a directory with batch 7 of query q, which must not be committed again."""
+    first = Written(tmp_path)
+    first.task({KEY: make_rows(random.Random(1), 30)})
+    first.publish(StreamBatch("q", 7))
+    before = contents(tmp_path)
+    yield tmp_path / ".seglog-streams"
+    assert contents(tmp_path) == before
+
+
+def repeat(streams: Path) -> dict[TopicPartition, tuple[int, int]]:
+    """Commits the batch again."""
+    again = Written(streams.parent)
+    again.task({KEY: make_rows(random.Random(1), 30)})
+    try:
+        return again.publish(StreamBatch("q", 7))
+    finally:
+        again.job.end()
+
+
+def test_any_changed_byte_of_a_record_of_micro_batches_is_noticed(streams: Path) -> None:
+    content = streams.read_bytes()
+    for at in range(len(content)):
+        for mask in (1, 2, 4):
+            streams.write_bytes(content[:at] + bytes([content[at] ^ mask]) + content[at + 1:])
+            with pytest.raises(KafkaStorageError, match="micro-batches cannot be read .*; restore "
+                               "it, or delete it if no streaming query will") as told:
+                repeat(streams)
+            assert str(streams) in str(told.value) and told.value.file == str(streams)
+    streams.write_bytes(content)
+    assert repeat(streams) == {}
+
+
+def test_a_record_of_micro_batches_of_an_earlier_release_is_read(streams: Path) -> None:
+    """It had no checksum; the next commit writes one."""
+    streams.write_text('{"version": 0, "streams": {"q": 7, "r": 0}}')
+    assert repeat(streams) == {}
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"{}", b"[]", b'{"streams": {}}', b'{"version": 0}', b'{"version": 0, "streams": []}',
+    b'{"version": 1, "streams": {"q": 7}}', b'{"version": 0, "streams": {"q": -1}}',
+    b'{"version": 0, "streams": {"q": 6.5}}', b'{"version": 0, "streams": {"q": "6"}}',
+    b'{"version": 0, "streams": {"q": 1e999}}', b'{"version": 0, "streams": {"q": NaN}}',
+    b'{"version": 0, "streams": {"q": false}}', b'{"version": 0, "streams": {"q": null}}',
+    b'{"version": 0, "streams": {"q": 9223372036854775808}}',
+    b'{"version": 0, "streams": {}, "crc32b": 1}', b"[" * 100_000, bytes((16 << 20) + 1),
+], ids=lambda one: one[:48].decode())
+def test_a_record_of_micro_batches_of_any_other_shape_is_refused(streams: Path, content: bytes
+                                                                 ) -> None:
+    """It is never read as an empty one, nor as one of an earlier batch."""
+    streams.write_bytes(content)
+    with pytest.raises(KafkaStorageError, match=f"micro-batches cannot be read .*'{streams}'"):
+        repeat(streams)
+    assert streams.read_bytes() == content
