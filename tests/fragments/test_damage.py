@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -365,3 +366,95 @@ def test_a_record_of_micro_batches_of_any_other_shape_is_refused(streams: Path, 
     with pytest.raises(KafkaStorageError, match=f"micro-batches cannot be read .*'{streams}'"):
         repeat(streams)
     assert streams.read_bytes() == content
+
+
+# ---- the files of jobs --------------------------------------------------------------------------
+
+def rest(data_dir: Path) -> list[str]:
+    """What the next job leaves of others."""
+    check_target(str(data_dir))
+    return left_over(data_dir)
+
+
+def of(written: Written) -> list[str]:
+    """The files of a job."""
+    return sorted([written.job.name("job"), *(one.name for one in written.fragments)])
+
+
+def test_a_job_file_has_no_member_that_an_earlier_release_does_not_know(tmp_path: Path) -> None:
+    """It would take the job for dead, and delete its files."""
+    _, written = committed_and_pending(tmp_path)
+    told = json.loads(Path(written.job.path("job")).read_bytes())
+    assert told.keys() == {"machine", "pid", "started"} and told["started"].isdigit()
+
+
+@pytest.mark.parametrize("change", [
+    {"pid": "1"}, {"pid": [1]}, {"pid": 2**63}, {"pid": 2**31}, {"pid": 0}, {"pid": -1},
+    {"pid": None}, {"pid": True}, {"pid": 1.5}, {"started": 1}, {"started": None}, {"machine": 1},
+    {"more": 1}, b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff", b'{"pid": 1e999}',
+    bytes((1 << 16) + 1),
+], ids=lambda one: repr(one)[:40])
+def test_a_damaged_job_file_proves_no_death(tmp_path: Path, change: dict[str, object] | bytes
+                                            ) -> None:
+    """Nor does it stop other jobs. The job dies of age."""
+    before, written = committed_and_pending(tmp_path)
+    path = Path(written.job.path("job"))
+    path.write_bytes(change if isinstance(change, bytes) else
+                     json.dumps({**json.loads(path.read_bytes()), **change}).encode())
+    assert rest(tmp_path) == of(written)
+    os.utime(path, (0, 0))
+    assert rest(tmp_path) == [] and contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("make", [
+    lambda path: path.symlink_to(path), lambda path: path.mkdir(), os.mkfifo,
+], ids=["loop", "directory", "fifo"])
+def test_a_job_file_that_cannot_be_read_proves_no_death(tmp_path: Path,
+                                                        make: Callable[[Path], object]) -> None:
+    _, written = committed_and_pending(tmp_path)
+    path = Path(written.job.path("job"))
+    path.unlink()
+    make(path)
+    assert rest(tmp_path) == of(written)
+    os.utime(path, (0, 0), follow_symlinks=False)
+    assert rest(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.ENOENT])
+@pytest.mark.parametrize("place", ["/proc/", "/proc/{pid}/", ".seglog-job"])
+def test_a_failed_look_at_a_living_driver_proves_no_death(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, number: int) -> None:
+    _, written = committed_and_pending(tmp_path)
+    place = place.format(pid=os.getpid())
+    original = open
+
+    def opened(path: Any, *arguments: Any, **named: Any) -> Any:
+        if place in str(path):
+            raise OSError(number, os.strerror(number), path)
+        return original(path, *arguments, **named)
+
+    def looked_up(path: Any) -> os.stat_result:
+        if place in str(path) and number != errno.ENOENT:
+            raise OSError(number, os.strerror(number), path)
+        return stat(path)
+
+    stat = os.lstat
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", opened)
+        patch.setattr(os, "lstat", looked_up)
+        assert rest(tmp_path) == of(written)
+    assert written.publish()
+
+
+def test_a_job_that_ends_keeps_the_files_of_a_commit_that_cannot_be_looked_up(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, written = committed_and_pending(tmp_path)
+
+    def looked_up(path: Any) -> os.stat_result:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", looked_up)
+        written.job.end()
+    assert left_over(tmp_path) == [written.fragments[0].name]
+    assert rest(tmp_path) == []
