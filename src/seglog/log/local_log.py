@@ -59,6 +59,7 @@ class LocalLog:
         self.segments.note_opened(now)
         # Segments whose closing index entries are not durable although their records are.
         self._closed_unflushed: list[int] = []
+        self._truncations = 0
         self._flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
         self.active = self._activate(int(self.segments.base_offsets[-1]))
         self.end = LogEnd(log_end_offset, self.active.base_offset, self.active.size)
@@ -284,11 +285,15 @@ class LocalLog:
             with self.lock:
                 self._check_handlers()
                 self.update_files()
+                # The task of a roll may run after a truncation, and one may happen meanwhile: other
+                # records get these offsets. (Kafka counts them as flushed.)
+                offset, truncations = min(offset, self.log_end_offset), self._truncations
             start = self.recovery_point
             if end > start:
                 self.files.flush(start, end, self._flush_timer)
                 with self.lock:
-                    self.recovery_point_at_least(offset)
+                    if truncations == self._truncations:
+                        self.recovery_point_at_least(offset)
             if self.recovery_point > before:
                 self.last_flush_ms = self.now_ms()
 
@@ -407,6 +412,7 @@ class LocalLog:
     def truncate_to(self, offset: int, why: Reason) -> list[int]:
         """Truncates the segments so that the log ends at `offset`. Returns the base offsets of
         removed segments. The caller is inside `readers.changing`."""
+        self._truncations += 1
         self.update_files()
         first = int(self.segments.floor_row(offset)) + 1
         bases = self.segments.bases(range(first, len(self.segments)))
@@ -422,6 +428,7 @@ class LocalLog:
 
     def truncate_fully_and_start_at(self, offset: int, why: Reason) -> None:
         """Replaces all segments by a new, empty one at `offset`, where the log then ends."""
+        self._truncations += 1
         self.update_files()
         self.remove_segments(self.all_bases[:-1], why)
         self.replace_active(offset, why)
