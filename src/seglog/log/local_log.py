@@ -57,8 +57,6 @@ class LocalLog:
         now = self.now_ms() if loaded_ms is None else loaded_ms
         self.last_flush_ms = now
         self.segments.note_opened(now)
-        # Segments whose closing index entries are not durable although their records are.
-        self._closed_unflushed: list[int] = []
         self._truncations = 0
         self._flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
         self.active = self._activate(int(self.segments.base_offsets[-1]))
@@ -246,10 +244,13 @@ class LocalLog:
         else:
             self._remove_leftovers(base)
             active.become_inactive()
-            if active.size and self.recovery_point >= base:
-                self._closed_unflushed.append(active.base_offset)
             self.segments.unpin()
             self.segments.release(active.files)
+            if active.size and self.recovery_point >= base:
+                # No recovery reads it once its successor exists: a power cut would leave the zeros
+                # that were trimmed, or no last entry of the time index. (Kafka syncs neither.)
+                with self._flush_timer():
+                    self.files.flush_segment(active.base_offset)
             self._open_segment(base)
         self.set_end(self.log_end_offset)
         _logger.info(self.log_text(f"Rolled new log segment at offset {base} in "
@@ -275,7 +276,6 @@ class LocalLog:
                              f"{offset}"):
             self._check_handlers()
             before, end = self.recovery_point, offset + including_offset
-            self._flush_closed()
             if end <= before:
                 return
             _unified_logger.debug(self.log_text(
@@ -288,12 +288,15 @@ class LocalLog:
                 # The task of a roll may run after a truncation, and one may happen meanwhile: other
                 # records get these offsets. (Kafka counts them as flushed.)
                 offset, truncations = min(offset, self.log_end_offset), self._truncations
+                active_base = self.active.base_offset
             start = self.recovery_point
             if end > start:
                 self.files.flush(start, end, self._flush_timer)
                 with self.lock:
                     if truncations == self._truncations:
-                        self.recovery_point_at_least(offset)
+                        # What a roll meanwhile did to the segment is left to the roll's own flush.
+                        rolled = self.active.base_offset != active_base
+                        self.recovery_point_at_least(min(offset, active_base) if rolled else offset)
             if self.recovery_point > before:
                 self.last_flush_ms = self.now_ms()
 
@@ -319,16 +322,6 @@ class LocalLog:
         """Raises if the log was abandoned. A log that was closed properly can still be flushed."""
         if self.handlers_closed:
             self.check_open()
-
-    def _flush_closed(self) -> None:
-        """Flushes the changes that a roll made to fully flushed segments: the last entry of the
-        time index, and the sizes. Kafka never syncs these; a power cut would leave zeros."""
-        for base in list(self._closed_unflushed):
-            with self._flush_timer():
-                self.files.flush_segment(base)
-            with self.lock:
-                if base in self._closed_unflushed:
-                    self._closed_unflushed.remove(base)
 
     # ---- removing segments --------------------------------------------------------------------
 
