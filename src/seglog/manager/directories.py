@@ -199,11 +199,12 @@ class LogDirectory:
         return os.path.join(self.path, CLEAN_SHUTDOWN_FILE)
 
     def take_clean_shutdown_marker(self) -> bool:
-        """Removes the marker. Returns whether the last shutdown was clean. A later crash is then
-        detected. Raises OSError."""
+        """Removes the marker durably. Returns whether the last shutdown was clean. A later crash is
+        then detected. Raises OSError."""
         self.had_clean_shutdown = os.path.exists(self._marker)
         if self.had_clean_shutdown:
             os.unlink(self._marker)
+            sync_directory(self.path)
         return self.had_clean_shutdown
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
