@@ -29,7 +29,7 @@ from seglog.tiered import (  # noqa: E402
     LayoutStorageManager, LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteTree,
     TopicIdPartition, open_bucket,
 )
-from seglog.tiered.plain_layout import text_of  # noqa: E402
+from seglog.tiered.remote_records import id_text  # noqa: E402
 from tests.objects.server import (  # noqa: E402
     ACCESS_KEY, SECRET_KEY, ServerMissing, options_of, serve,
 )
@@ -109,7 +109,7 @@ def test_tier(compare: Compare, server: tuple[int, Log]) -> None:
             str(log.path), str(log.path.with_suffix(".index")),
             str(log.path.with_suffix(".timeindex")), None, str(log.path.with_suffix(".snapshot")),
             b"0\n1\n0 0\n"))
-    key = f"tier/orders-0-{text_of(PARTITION.topic_id)}/{log.path.stem}-{text_of(bytes(16))}.log"
+    key = f"tier/orders-0-{id_text(PARTITION.topic_id)}/{log.path.stem}-{id_text(bytes(16))}.log"
 
     def read() -> int:
         with open_bucket("s3://data/tier", storage_options=options).log("orders", 0) as opened:
