@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench.data import START_MS, Log, write_log
-from bench.harness import Against, Compare, pick
+from bench.harness import Against, Compare, equals, pick
 
 obstore = pytest.importorskip("obstore",
                               reason="obstore is not installed: pip install 'seglog[s3]'")
@@ -82,17 +82,11 @@ def test_read(compare: Compare, server: tuple[int, Log], threads: int) -> None:
     """Compares reading all Arrow columns with only fetching the ranges."""
     port, log = server
 
-    def is_whole(total: int) -> None:
-        assert total == log.size
-
-    def has_all(records: int) -> None:
-        assert records == log.records
-
     compare(f"S3 on loopback, {log.size / 1e6:.0f} MB of records of 100 B, threads={threads}",
             lambda: read_log(port, threads),
             [Against("obstore's ranges alone", lambda: read_ranges(port, log), goal=GOAL,
-                     check=is_whole)],
-            work=log.size / 1e6, unit="MB", check=has_all)
+                     check=equals(log.size))],
+            work=log.size / 1e6, unit="MB", check=equals(log.records))
 
 
 def test_tier(compare: Compare, server: tuple[int, Log]) -> None:
@@ -115,13 +109,7 @@ def test_tier(compare: Compare, server: tuple[int, Log]) -> None:
         with open_bucket("s3://data/tier", storage_options=options).log("orders", 0) as opened:
             return sum(columns.num_rows for columns in opened.to_arrow())
 
-    def is_whole(total: int) -> None:
-        assert total == log.size
-
-    def has_all(records: int) -> None:
-        assert records == log.records
-
     compare(f"tier in S3 on loopback, {log.size / 1e6:.0f} MB of records of 100 B", read,
             [Against("obstore's ranges alone", lambda: read_ranges(port, log, key), goal=GOAL,
-                     check=is_whole)],
-            work=log.size / 1e6, unit="MB", check=has_all)
+                     check=equals(log.size))],
+            work=log.size / 1e6, unit="MB", check=equals(log.records))
