@@ -18,6 +18,7 @@ from bench.peers import kafka
 from seglog._native.scan import list_partition
 from seglog.recovery.segment_loading import SegmentLoading
 from seglog.recovery.partition_plan import LoadLevel
+from tests.kafka.harness import required
 
 SEGMENTS = pick(500, 10_000, 100_000)
 COLD_SEGMENTS = pick(500, 5_000, 50_000)
@@ -116,7 +117,7 @@ def test_opening_beside_kafka(compare: Compare, scratch: Path, partitions: int,
                               threads: int) -> None:
     """Goals: 4 times Kafka with its checks, 1.2 times with full checks. Kafka reads no index here.
     """
-    with kafka.required():
+    with required():
         opening = cache(kafka.loader("segments", threads))
     root = scratch / f"opening-{partitions}"
     if not root.exists():

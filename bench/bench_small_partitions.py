@@ -20,6 +20,7 @@ from bench.harness import Against, Compare, Row, Timed, pick
 from bench.peers import kafka
 from bench.startup import CLEAN_SHUTDOWN, start
 from seglog.log.batch_builder import RecordBatchBuilder
+from tests.kafka.harness import required
 
 SEGMENTS = 3
 MANY = SMALL_PARTITIONS * 10
@@ -61,7 +62,7 @@ def test_beside_the_floor(compare: Compare, small: Path, floors: Floors) -> None
 
 def test_shutdown(compare: Compare, small: Path) -> None:
     """Nothing was written. Goal: 4 times Kafka's."""
-    with kafka.required():
+    with required():
         theirs = kafka.loader("shutdown", 1)
     kafkas = written(small.with_name(f"{small.name}-kafka"), SEGMENTS, SMALL_PARTITIONS)
 
@@ -204,7 +205,7 @@ def test_unclean_with_appends(compare: Compare, small: Path) -> None:
 
 def test_unclean_with_appends_everywhere(compare: Compare, small: Path) -> None:
     """A broker that died: each of its logs has records after its recovery point."""
-    with kafka.required():
+    with required():
         theirs = kafka.loader("crashed", 1)
     home = small.with_name("startup-died")
     image = died_with_appends(home, SMALL_PARTITIONS)

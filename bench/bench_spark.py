@@ -18,7 +18,6 @@ import pytest
 
 from bench.harness import SPARK_JVM, Against, Compare, equals, pick
 from bench.peers import spark_kafka
-from bench.peers.kafka import required
 from bench.pinned import pinned_spark
 from tests.kafka import harness as real
 
@@ -50,7 +49,7 @@ def broker(scratch: Path) -> Iterator[real.Broker]:
     """A broker with RECORDS records of 100 B, written with Kafka's own performance tool."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(real, "_JVM", pick(real._JVM, BROKER_JVM, BROKER_JVM))
-        with required():
+        with real.required():
             one = real.Broker(scratch / "broker")
             one.start()
     try:

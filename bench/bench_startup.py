@@ -17,6 +17,7 @@ from bench.harness import Against, Compare, Row, Timed, equals, pick
 from bench.peers import kafka
 from bench.startup import CLEAN_SHUTDOWN, segments_of, start
 from seglog.config import LoadConfig
+from tests.kafka.harness import required
 
 PARTITIONS = 4
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -61,7 +62,7 @@ def by_threads(threads: int) -> str:
 def beside_kafka(compare: Compare, home: Path, what: str, threads: int, segments: int,
                  partitions: int = PARTITIONS, goal: float | None = None) -> None:
     """Compares our LogManager with Kafka's, each in its own directory."""
-    with kafka.required():
+    with required():
         manager = kafka.loader("manager", threads)
     root = written(home, segments, partitions)
     kafkas = written(home.with_name(f"{home.name}-kafka"), segments, partitions)
@@ -110,7 +111,7 @@ def test_cold(compare: Compare, scratch: Path) -> None:
     root = written(scratch / "startup", KAFKA_SEGMENTS)
     kafkas = written(scratch / "startup-kafka", KAFKA_SEGMENTS)
     theirs: dict[int, float] = {}
-    with kafka.required():
+    with required():
         for threads in pick((2,), (1, 2, 4), (1, 2, 4)):
             told = kafka.loader("manager", threads, warm_up=warm_up)(kafkas)
             counted(KAFKA_SEGMENTS)(told.result)

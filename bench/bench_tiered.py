@@ -17,7 +17,6 @@ import pytest
 
 from bench.data import START_MS, Log, write_log
 from bench.harness import SPARK_JVM, Against, Compare, Timed, equals, pick
-from bench.peers.kafka import required
 from seglog._native.crc32c import crc32c
 from seglog.storage import codecs
 from seglog.storage.partition_log import PartitionLog
@@ -181,7 +180,7 @@ def tiered_topic(scratch: Path) -> Iterator[tuple[real.Broker, int]]:
     """A broker, and the end of what is in its LocalTieredStorage and no longer on its disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(real, "_JVM", pick(real._JVM, BROKER_JVM, BROKER_JVM))
-        with required():
+        with real.required():
             broker = tiering(scratch / "broker")
             broker.start()
         try:

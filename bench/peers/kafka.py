@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
-
-import pytest
 
 from bench.harness import Timed, pick
 from tests.kafka import harness
@@ -38,15 +35,6 @@ def told_by(command: list[str]) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(subprocess.run(
         command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     return told
-
-
-@contextmanager
-def required() -> Iterator[None]:
-    """Skips a bench whose peer is Kafka, with the reason, where there is none."""
-    try:
-        yield
-    except harness.KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
 
 
 def loader(what: What, threads: int = 1, *, warm_up: Path | None = None
