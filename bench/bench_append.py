@@ -8,11 +8,9 @@ handles neither offsets nor records. Logs are on the disk of temporary files and
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.data import producer_batch
 from bench.floors import Floors
-from bench.harness import Against, Compare, Timed, pick
+from bench.harness import Against, Compare, Timed, equals, pick
 from bench.peers import krabka_append
-from bench.peers.kafka import java
+from bench.peers.kafka import java, told_by
 from seglog.config import LogConfig
-from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.scheduler import MockTime, Time
 from seglog.log.unified_log import UnifiedLog
 from tests.kafka.harness import KafkaUnavailable
@@ -52,14 +50,6 @@ class Load:
     krabka: float
     krabka_span: float
 
-    @property
-    def batch(self) -> bytes:
-        """The batch's bytes, as from a producer."""
-        builder, now = RecordBatchBuilder(), time.time_ns() // 1_000_000
-        for n in range(self.records):
-            builder.append(now, b"key-%d" % n, b"v" * self.value_bytes)
-        return builder.build()
-
 
 LOADS = [Load("17 KiB", 150, 100, .6, .6, 4, 4, 1, 1), Load("1 KiB", 8, 100, .6, .6, 2, 5, 1, 1),
          Load("single records", 1, 8, .6, None, .6, 3, 1, 1)]
@@ -83,7 +73,7 @@ class Given:
 def given(request: pytest.FixtureRequest, scratch: Path) -> Given:
     folder = scratch / "append"
     folder.mkdir(exist_ok=True)
-    batch = request.param.batch
+    batch = producer_batch(request.param.records, request.param.value_bytes)
     appends = min(BYTES // len(batch), APPENDS_MAX)
     return Given(request.param, batch, appends, folder)
 
@@ -140,8 +130,7 @@ def kafka(given: Given) -> Callable[[], Timed]:
                    str(KAFKA_WARM_UP), str(KAFKA_ROUNDS))
 
     def run() -> Timed:
-        told = json.loads(subprocess.run(command, capture_output=True, text=True,
-                                         check=True).stdout.splitlines()[-1])
+        told = told_by(command)
         return Timed(statistics.median(told["seconds"]), told["end_offset"])
 
     return run
@@ -153,12 +142,7 @@ def test_append(compare: Compare, floors: Floors, given: Given, in_spans: bool) 
     load = given.load
     together = max(1, min(SPAN_BYTES // len(given.batch), given.appends)) if in_spans else 1
 
-    def ends(found: object) -> None:
-        assert found == given.appends // together * together * load.records
-
-    def others_end(found: object) -> None:
-        assert found == given.end_offset
-
+    others_end = equals(given.end_offset)
     work = given.appends // together * together
     others = [Against("CRC plus write in C", floor(given, floors, together),
                       goal=load.floor_span if in_spans else load.floor)]
@@ -178,4 +162,5 @@ def test_append(compare: Compare, floors: Floors, given: Given, in_spans: bool) 
             goal=load.krabka_span if in_spans else load.krabka, work=given.appends))
     how = "in spans" if in_spans else "one by one"
     compare(f"append of {load.name} batches ({len(given.batch)} B), {how}",
-            appended(given, together), others, work=work, unit="batches", check=ends)
+            appended(given, together), others, work=work, unit="batches",
+            check=equals(work * load.records))

@@ -8,7 +8,7 @@ import pytest
 
 from bench.data import Log, write_log
 from bench.floors import Floors
-from bench.harness import Against, Compare, opened, pick
+from bench.harness import Against, Compare, equals, opened, pick
 from seglog._native.batch import BatchScan, scan_file
 from seglog._native.crc32c import crc32c
 from seglog._native.status import Status
@@ -36,11 +36,8 @@ def test_validate_segment(compare: Compare, floors: Floors, log: Log, strict: bo
             assert (scan.batch_count, scan.record_count) == (log.batches, log.records)
             assert scan.last_offset == log.last_offset
 
-        def check_floor(crc: int) -> None:
-            assert crc == whole
-
         compare(f"validate a segment{', strictly' if strict else ''}",
                 lambda: scan_file(fd, 0, log.size, strict=strict, collect=False),
                 [Against("CRC over pread in C", lambda: floors.crc_pread(fd, log.size), goal=0.6,
-                         check=check_floor)],
+                         check=equals(whole))],
                 work=log.size / 1e9, unit="GB", check=check)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -31,8 +30,8 @@ import pytest
 
 import seglog
 from bench.floors import Floors
-from bench.harness import Against, Compare, Row, Timed, pick
-from bench.peers.kafka import java
+from bench.harness import Against, Compare, Row, Timed, equals, pick
+from bench.peers.kafka import java, told_by
 from seglog.cleaner import Cleaner, CleanerStats, LogToClean, OffsetMap
 from seglog.config import LogConfig
 from seglog.log.batch_builder import RecordBatchBuilder
@@ -264,9 +263,7 @@ def kafka(load: Load, folder: Path) -> dict[str, Any] | None:
                        str(KAFKA_ROUNDS), heap="4g")
     except KafkaUnavailable:
         return None
-    told: dict[str, Any] = json.loads(subprocess.run(
-        command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
-    return told
+    return told_by(command)
 
 
 def test_rounds(compare: Compare, given: Any, floors: Floors) -> None:
@@ -395,13 +392,10 @@ def test_two_logs(compare: Compare, given: Any) -> None:
     one = a_round(folder)
     wanted = one().result[2]
 
-    def are_clean(found: Any) -> None:
-        assert found == [wanted, wanted]
-
     others = [Against("one log, one thread", one, goal=1.8, work=RECORDS),
               Against("two logs, two processes", two_processes(folder))]
     compare("two logs, two threads", two, others, work=2 * RECORDS, unit="records",
-            check=are_clean, rounds=ROUNDS)
+            check=equals([wanted, wanted]), rounds=ROUNDS)
 
 
 def test_one_log(compare: Compare, given: Any) -> None:
@@ -410,14 +404,9 @@ def test_one_log(compare: Compare, given: Any) -> None:
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one CPU")
     one = a_round(folder)
-    wanted = one().result
-
-    def is_the_same(found: Any) -> None:
-        assert found == wanted
-
     compare(f"one log, two threads, {load.codec}", a_round(folder, 2),
             [Against("one log, one thread", one, work=RECORDS)],
-            work=RECORDS, unit="records", check=is_the_same, rounds=ROUNDS)
+            work=RECORDS, unit="records", check=equals(one().result), rounds=ROUNDS)
 
 
 _MEMORY = """

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from bench.data import Log, write_log
-from bench.harness import Against, Compare, pick
+from bench.harness import Against, Compare, equals, pick
 from seglog.storage.partition_log import PartitionLog
 
 RECORDS = pick(5_000, 300_000, 1_500_000)
@@ -101,12 +101,7 @@ def test_decode_compressed(compare: Compare, scratch: Path, name: str, plain_byt
     plain = next(iter(alone.values()))()
     assert plain > log.value_bytes
 
-    def check(told: tuple[int, int]) -> None:
-        assert told == (log.records, log.value_bytes)
-
-    def check_codec(size: int) -> None:
-        assert size == plain
-
+    check, check_codec = equals((log.records, log.value_bytes)), equals(plain)
     uncompressed = write_log(scratch / f"plain-{name}-{plain_bytes}-0", RECORDS,
                              plain_bytes=plain_bytes)
     kind, fastest = next(iter(alone.items()))

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from bench.harness import Against, Compare, pick
+from bench.harness import Against, Compare, equals, pick
 from seglog._native.crc32c import KERNELS, crc32c, crc32c_with
 
 google_crc32c = pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
@@ -34,11 +34,7 @@ def repeated(checksum: Callable[[bytes], int], data: bytes) -> Callable[[], int]
 def test_crc32c(compare: Compare, name: str) -> None:
     """Goal: at least google-crc32c's rate."""
     data = random.Random(1).randbytes(SIZES[name])
-    expected = crc32c_with("portable", data)
-
-    def check(value: int) -> None:
-        assert value == expected
-
+    check = equals(crc32c_with("portable", data))
     others = [Against("google-crc32c", repeated(google_crc32c.value, data), goal=1.0, check=check)]
     others += [Against(f"own kernel {kernel}", repeated(partial(crc32c_with, kernel), data),
                        check=check)

@@ -12,7 +12,7 @@ import pytest
 
 import seglog
 from bench.floors import Floors
-from bench.harness import Against, Compare, opened, pick
+from bench.harness import Against, Compare, equals, opened, pick
 from seglog._native.index import COPY_MAX, OffsetIndexView
 from seglog.log.batch_builder import RecordBatchBuilder
 
@@ -83,9 +83,7 @@ def test_first_lookup(compare: Compare, tmp_path: Path, entries: int) -> None:
             found = int(raw[np.searchsorted(raw, wanted, "right") - 1])
         return found
 
-    def check(found: int) -> None:
-        assert found == wanted
-
+    check = equals(wanted)
     compare(f"open and look up, {entries:,} entries", ours,
             [Against("read the file, numpy.searchsorted", read_whole, check=check)],
             work=count, unit="lookups", check=check)
@@ -119,9 +117,7 @@ def test_sealed_segment(compare: Compare, floors: Floors, scratch: Path) -> None
                 total += 0 if found is None else len(found.records)
             return total
 
-        def check(total: int) -> None:
-            assert total == LOOKUPS * len(batch)
-
+        check = equals(LOOKUPS * len(batch))
         with opened(Path(segment.reader.path)) as fd:
             compare("fetch by offset, closed segment, batches of 1 KiB", ours,
                     [Against("bisect, pread and the headers in C",

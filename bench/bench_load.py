@@ -13,12 +13,12 @@ import pytest
 import seglog
 from bench.data import drop_caches, write_segments
 from bench.floors import Floors
-from bench.harness import Against, Compare, pick
+from bench.harness import Against, Compare, equals, pick
 from bench.peers import kafka
 from seglog._native.scan import list_partition
 from seglog.recovery.segment_loading import SegmentLoading
 from seglog.recovery.partition_plan import LoadLevel
-from tests.kafka.harness import KafkaUnavailable
+from tests.kafka.harness import required
 
 SEGMENTS = pick(500, 10_000, 100_000)
 COLD_SEGMENTS = pick(500, 5_000, 50_000)
@@ -84,18 +84,11 @@ def sound(segments: int) -> Callable[[Any], None]:
     return check
 
 
-def counted(segments: int) -> Callable[[int], None]:
-    def check(found: int) -> None:
-        assert found == segments
-
-    return check
-
-
 def test_load_with_kafkas_checks(compare: Compare, floors: Floors, data: Path) -> None:
     """Goal: 60% of the scan-and-stat floor, with a warm cache and one thread."""
     compare(f"load, Kafka's checks, {SEGMENTS:,} segments", load(data, LoadLevel.KAFKA),
             [Against("readdir and fstatat in C", lambda: floors.load(
-                data / "load-0", indexes=False), goal=0.6, check=counted(SEGMENTS))],
+                data / "load-0", indexes=False), goal=0.6, check=equals(SEGMENTS))],
             work=SEGMENTS, unit="segments", check=sound(SEGMENTS), rounds=7)
 
 
@@ -103,13 +96,13 @@ def test_load_with_full_checks(compare: Compare, floors: Floors, data: Path) -> 
     """Goal: 70% of the open-fstat-pread-close floor."""
     compare(f"load, full checks, {SEGMENTS:,} segments", load(data, LoadLevel.FULL),
             [Against(IN_C, lambda: floors.load(data / "load-0", indexes=True), goal=0.7,
-                     check=counted(SEGMENTS))],
+                     check=equals(SEGMENTS))],
             work=SEGMENTS, unit="segments", check=sound(SEGMENTS))
 
 
 def test_two_threads(compare: Compare, floors: Floors, divided: Path) -> None:
     """Goal: two threads 1.8 times one. The floor's gain shows what the machine allows."""
-    paths, check, where = partitions_of(divided), counted(SEGMENTS), in_partitions(divided)
+    paths, check, where = partitions_of(divided), equals(SEGMENTS), in_partitions(divided)
     compare(f"phase one, full checks, 2 threads, {where}", phase_one(divided, LoadLevel.FULL, 2),
             [Against("1 thread", phase_one(divided, LoadLevel.FULL, 1), goal=1.8, check=check)],
             work=SEGMENTS, unit="segments", check=check, rounds=7)
@@ -124,10 +117,8 @@ def test_opening_beside_kafka(compare: Compare, scratch: Path, partitions: int,
                               threads: int) -> None:
     """Goals: 4 times Kafka with its checks, 1.2 times with full checks. Kafka reads no index here.
     """
-    try:
+    with required():
         opening = cache(kafka.loader("segments", threads))
-    except KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
     root = scratch / f"opening-{partitions}"
     if not root.exists():
         write_segments(root, KAFKA_SEGMENTS // partitions, partitions=partitions)
@@ -138,8 +129,8 @@ def test_opening_beside_kafka(compare: Compare, scratch: Path, partitions: int,
                                     (LoadLevel.FULL, "full", 1.2, compare.again)):
         turn(f"phase one, {name} checks, {where}", phase_one(root, level, threads),
              [Against(beside, lambda: opening(root), once=True, goal=goal,
-                      check=counted(segments))],
-             work=segments, unit="segments", check=counted(segments))
+                      check=equals(segments))],
+             work=segments, unit="segments", check=equals(segments))
 
 
 def test_load_cold(compare: Compare, scratch: Path) -> None:

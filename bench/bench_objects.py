@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench.data import START_MS, Log, write_log
-from bench.harness import Against, Compare, pick
+from bench.harness import Against, Compare, equals, pick
 
 obstore = pytest.importorskip("obstore",
                               reason="obstore is not installed: pip install 'seglog[s3]'")
@@ -29,7 +29,7 @@ from seglog.tiered import (  # noqa: E402
     LayoutStorageManager, LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteTree,
     TopicIdPartition, open_bucket,
 )
-from seglog.tiered.plain_layout import text_of  # noqa: E402
+from seglog.tiered.remote_records import id_text  # noqa: E402
 from tests.objects.server import (  # noqa: E402
     ACCESS_KEY, SECRET_KEY, ServerMissing, options_of, serve,
 )
@@ -82,17 +82,11 @@ def test_read(compare: Compare, server: tuple[int, Log], threads: int) -> None:
     """Compares reading all Arrow columns with only fetching the ranges."""
     port, log = server
 
-    def is_whole(total: int) -> None:
-        assert total == log.size
-
-    def has_all(records: int) -> None:
-        assert records == log.records
-
     compare(f"S3 on loopback, {log.size / 1e6:.0f} MB of records of 100 B, threads={threads}",
             lambda: read_log(port, threads),
             [Against("obstore's ranges alone", lambda: read_ranges(port, log), goal=GOAL,
-                     check=is_whole)],
-            work=log.size / 1e6, unit="MB", check=has_all)
+                     check=equals(log.size))],
+            work=log.size / 1e6, unit="MB", check=equals(log.records))
 
 
 def test_tier(compare: Compare, server: tuple[int, Log]) -> None:
@@ -109,19 +103,13 @@ def test_tier(compare: Compare, server: tuple[int, Log]) -> None:
             str(log.path), str(log.path.with_suffix(".index")),
             str(log.path.with_suffix(".timeindex")), None, str(log.path.with_suffix(".snapshot")),
             b"0\n1\n0 0\n"))
-    key = f"tier/orders-0-{text_of(PARTITION.topic_id)}/{log.path.stem}-{text_of(bytes(16))}.log"
+    key = f"tier/orders-0-{id_text(PARTITION.topic_id)}/{log.path.stem}-{id_text(bytes(16))}.log"
 
     def read() -> int:
         with open_bucket("s3://data/tier", storage_options=options).log("orders", 0) as opened:
             return sum(columns.num_rows for columns in opened.to_arrow())
 
-    def is_whole(total: int) -> None:
-        assert total == log.size
-
-    def has_all(records: int) -> None:
-        assert records == log.records
-
     compare(f"tier in S3 on loopback, {log.size / 1e6:.0f} MB of records of 100 B", read,
             [Against("obstore's ranges alone", lambda: read_ranges(port, log, key), goal=GOAL,
-                     check=is_whole)],
-            work=log.size / 1e6, unit="MB", check=has_all)
+                     check=equals(log.size))],
+            work=log.size / 1e6, unit="MB", check=equals(log.records))

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.data import producer_batch
 from bench.floors import Floors
-from bench.harness import Against, Compare, Timed, opened, pick
+from bench.harness import Against, Compare, Timed, equals, opened, pick
 from seglog.config import LogConfig
-from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.scheduler import MockTime, Time
 from seglog.log.following import SpanTail
 from seglog.log.unified_log import UnifiedLog
@@ -39,14 +39,6 @@ class Load:
 
     name: str
     records: int
-
-    @property
-    def batch(self) -> bytes:
-        """The batch as from a producer."""
-        builder, now = RecordBatchBuilder(), time.time_ns() // 1_000_000
-        for n in range(self.records):
-            builder.append(now, b"key-%d" % n, b"v" * 100)
-        return builder.build()
 
 
 LOADS = [Load("17 KiB", 150), Load("1 KiB", 8)]
@@ -71,7 +63,7 @@ def data_dir(scratch: Path) -> Iterator[Path]:
 @pytest.fixture(params=LOADS, ids=lambda load: load.name)
 def log(request: pytest.FixtureRequest, data_dir: Path) -> Iterator[tuple[Load, UnifiedLog]]:
     path = data_dir / f"read{request.param.records}-0"
-    made, batch = create(path), request.param.batch
+    made, batch = create(path), producer_batch(request.param.records)
     span = batch * (1_000_000 // len(batch))
     while made.size < LOG_BYTES:
         made.append_each_as_leader(span, 0)
@@ -84,7 +76,7 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
     """Reads one batch by an offset in it, from the page cache. The floor reads at the index entry's
     position, not at the batch's."""
     load, made = log
-    size = len(load.batch)
+    size = len(producer_batch(load.records))
     offsets = random.Random(1).choices(range(made.log_end_offset), k=LOOKUPS)
     made.update_files()
     made.flush()
@@ -100,9 +92,7 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
             total += len(read(offset, 1, isolation, True).records)
         return total
 
-    def check(total: int) -> None:
-        assert total == LOOKUPS * size
-
+    check = equals(LOOKUPS * size)
     with opened(segment.with_suffix(".log")) as fd:
         compare(f"read by offset, batches of {load.name}", ours,
                 [Against("bisect and pread in C", lambda: floors.pread(fd, entries, targets, size),
@@ -114,7 +104,7 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
 def test_tailing(compare: Compare, data_dir: Path, load: Load) -> None:
     """Measures how much following readers slow the writer's appends. After each round the readers
     catch up to the end of the log, which is not counted."""
-    batch = load.batch
+    batch = producer_batch(load.records)
     appends = min(FOLLOWED_BYTES // len(batch), FOLLOWED_APPENDS_MAX)
     numbers = itertools.count()
 

@@ -15,7 +15,7 @@ import pytest
 from bench import peers
 from bench.data import Log, write_log
 from bench.floors import Floors
-from bench.harness import Against, Compare, opened, pick
+from bench.harness import Against, Compare, equals, opened, pick
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.storage.partition_log import PartitionLog
 
@@ -73,11 +73,8 @@ def values_sha256(partition: PartitionLog) -> str:
     return digest.hexdigest()
 
 
-def checked(log: Log) -> Callable[[tuple[int, int]], None]:
-    def check(told: tuple[int, int]) -> None:
-        assert told == (log.records, log.last_offset)
-
-    return check
+def checked(log: Log) -> Callable[[object], None]:
+    return equals((log.records, log.last_offset))
 
 
 def test_decode_one_thread(compare: Compare, log: Log, part: Log) -> None:
@@ -117,11 +114,7 @@ def test_floor_two_threads(compare: Compare, floors: Floors, scratch: Path) -> N
         with ThreadPoolExecutor(2) as pool:
             return list(pool.map(checksum, halves))
 
-    expected = [checksum(half) for half in halves]
-
-    def check(told: list[int]) -> None:
-        assert told == expected
-
+    check = equals([checksum(half) for half in halves])
     compare("CRC over pread in C, 2 threads", side_by_side,
             [Against("1 thread", lambda: list(map(checksum, halves)), check=check)],
             work=2 * halves[0].size / 1e9, unit="GB", check=check, rounds=7)
@@ -132,14 +125,10 @@ def test_floor_two_threads(compare: Compare, floors: Floors, scratch: Path) -> N
 def test_decode_beside_krabka(compare: Compare, log: Log) -> None:
     """Goal: 2 times krabka-log's borrowed iterator, which copies nothing."""
     krabka = peers.krabka()
-
-    def check(told: tuple[int, int]) -> None:
-        assert told == (log.records, log.value_bytes)
-
     with PartitionLog.open(log.path.parent) as partition:
         compare("decode to Arrow, 1 thread, CRC", lambda: decode(partition, log, 1),
                 [Against("krabka-log (Rust), borrowed, CRC", lambda: krabka(log.path), goal=2.0,
-                         check=check)],
+                         check=equals((log.records, log.value_bytes)))],
                 work=log.records / 1e6, unit="Mrecords", check=checked(log))
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ import pytest
 from bench.data import NUMBER_DIGITS, Log, write_log
 from bench.floors import Floors
 from bench.harness import Against, Compare, Timed, opened, pick
-from bench.peers.kafka import java
+from bench.peers.kafka import java, told_by
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
 from seglog.recovery.loaded import LoadedLog
@@ -134,9 +132,7 @@ def segments_text(partition: Partition) -> str:
 
 def kafka(path: Path) -> Timed:
     """The end offset after Kafka's recovery, which times itself."""
-    told = json.loads(subprocess.run(
-        java("Recover", str(path), str(KAFKA_ROUNDS)), capture_output=True,
-        text=True, check=True).stdout.splitlines()[-1])
+    told = told_by(java("Recover", str(path), str(KAFKA_ROUNDS)))
     return Timed(told["seconds"], told["end_offset"])
 
 

@@ -9,7 +9,7 @@ import tracemalloc
 from collections.abc import Iterator
 from functools import partial
 
-from bench.harness import Against, Compare, Row, pick, timed
+from bench.harness import Against, Compare, Row, equals, pick, timed
 from seglog.tiered import (
     RemoteLogMetadataCache, RemoteLogSegmentId, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState, TopicIdPartition, deserialize,
@@ -71,9 +71,7 @@ def test_cache(compare: Compare) -> None:
         # A fetch uses its answer and drops it.
         return [start_of(epoch, offset) for epoch, offset in wanted]
 
-    def check(found: list[int]) -> None:
-        assert found == [offset // 100 * 100 for _, offset in wanted]
-
+    check = equals([offset // 100 * 100 for _, offset in wanted])
     measure = f"lookup among {SEGMENTS:,} remote segments"
     compare(measure, look, [
         Against("Python's bisect on a list", lambda: [

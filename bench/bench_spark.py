@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench.harness import SPARK_JVM, Against, Compare, pick
+from bench.harness import SPARK_JVM, Against, Compare, equals, pick
 from bench.peers import spark_kafka
 from bench.pinned import pinned_spark
 from tests.kafka import harness as real
@@ -49,11 +49,9 @@ def broker(scratch: Path) -> Iterator[real.Broker]:
     """A broker with RECORDS records of 100 B, written with Kafka's own performance tool."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(real, "_JVM", pick(real._JVM, BROKER_JVM, BROKER_JVM))
-        try:
+        with real.required():
             one = real.Broker(scratch / "broker")
             one.start()
-        except real.KafkaUnavailable as error:
-            pytest.skip(f"no real Kafka: {error}")
     try:
         with real.Client(one.bootstrap) as client:
             client.create_topic(TOPIC, PARTITIONS)
@@ -125,7 +123,7 @@ def test_columns(compare: Compare, spark: Any, many: Path) -> None:
     compare(f"Spark, columns=offset,timestamp to noop, {MANY / 1e6:g}M rows", to_noop(few),
             [Against("all columns", to_noop(full), goal=4.0),
              Against("ready-made Arrow batches of these two", to_noop(ready), goal=0.95)],
-            work=MANY / 1e6, unit="Mrows", check=lambda _: None, rounds=3)
+            work=MANY / 1e6, unit="Mrows", rounds=3)
 
 
 def tasks_of(options: dict[str, str]) -> int:
@@ -156,19 +154,16 @@ def test_one_percent(compare: Compare, spark: Any, many: Path, column: str) -> N
     assert one.count() == (last - first) * MANY_PARTITIONS
     compare(f"Spark, 1% by {column} to noop, of {MANY / 1e6:g}M rows", to_noop(one),
             [Against("all rows", to_noop(full), goal=30.0)], work=MANY / 1e6, unit="Mrows",
-            check=lambda _: None, rounds=3)
+            rounds=3)
 
 
 def test_count(compare: Compare, spark: Any, many: Path) -> None:
     """Goal: 50 times a count of rows, and under a second for 100M rows."""
     frame = load(spark, many)
-
-    def check(found: Any) -> None:
-        assert found.records == MANY
-
-    compare(f"Spark, count by headers, {MANY / 1e6:g}M rows", lambda: count(spark, str(many)),
+    compare(f"Spark, count by headers, {MANY / 1e6:g}M rows",
+            lambda: count(spark, str(many)).records,
             [Against("df.count()", frame.count, goal=50.0)], work=MANY / 1e6, unit="Mrows",
-            check=check, rounds=3)
+            check=equals(MANY), rounds=3)
 
 
 def test_beside_ready_made_batches(compare: Compare, spark: Any, broker: real.Broker) -> None:
@@ -182,7 +177,7 @@ def test_beside_ready_made_batches(compare: Compare, spark: Any, broker: real.Br
     assert checksum_of(ready)[::2] == (RECORDS, RECORDS * 100)
     compare(f"Spark, all columns to noop, {RECORDS / 1e6:g}M rows", to_noop(frame),
             [Against("ready-made Arrow batches", to_noop(ready), goal=0.95)],
-            work=RECORDS / 1e6, unit="Mrows", check=lambda _: None, rounds=3)
+            work=RECORDS / 1e6, unit="Mrows", rounds=3)
 
 
 def test_beside_spark_kafka(compare: Compare, spark: Any, broker: real.Broker) -> None:
@@ -197,7 +192,7 @@ def test_beside_spark_kafka(compare: Compare, spark: Any, broker: real.Broker) -
     assert checksum_of(kafka) == checksum_of(frame)
     compare(f"Spark, all columns to noop, {RECORDS / 1e6:g}M rows", to_noop(frame),
             [Against('format("kafka") from a loopback broker', to_noop(kafka), goal=4.0)],
-            work=RECORDS / 1e6, unit="Mrows", check=lambda _: None, rounds=3)
+            work=RECORDS / 1e6, unit="Mrows", rounds=3)
 
 
 def test_writing_beside_the_kafka_sink(compare: Compare, spark: Any, broker: real.Broker,
@@ -227,7 +222,7 @@ def test_writing_beside_the_kafka_sink(compare: Compare, spark: Any, broker: rea
     assert spark.read.format("seglog").load(str(target)).count() == WRITTEN
     compare(f"Spark, writing {WRITTEN / 1e6:g}M rows with keys", ours,
             [Against('format("kafka") into a loopback broker', kafka, goal=3.0)],
-            work=WRITTEN / 1e6, unit="Mrows", check=lambda _: None)
+            work=WRITTEN / 1e6, unit="Mrows")
     frame.unpersist()
 
 
@@ -246,8 +241,7 @@ def one_partition(scratch: Path) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-def is_all(rows: object) -> None:
-    assert rows == ONE_PARTITION
+is_all = equals(ONE_PARTITION)
 
 
 def measure_of(root: Path) -> str:
@@ -312,4 +306,4 @@ def test_scrub_job(compare: Compare, spark: Any, scrubbed: Path) -> None:
     assert list(alone().findings) == list(spread().findings)
     compare(f"Spark, scrub of {size / 1e9:.1f} GB on 2 cores", spread,
             [Against("seglog verify, 2 threads of one process", alone, goal=0.7)],
-            work=size / 1e9, unit="GB", check=lambda report: None)
+            work=size / 1e9, unit="GB")

@@ -13,11 +13,11 @@ import pytest
 
 from bench import peers
 from bench.data import drop_caches, tmpfs, write_segments
-from bench.harness import Against, Compare, Row, Timed, pick
+from bench.harness import Against, Compare, Row, Timed, equals, pick
 from bench.peers import kafka
 from bench.startup import CLEAN_SHUTDOWN, segments_of, start
 from seglog.config import LoadConfig
-from tests.kafka.harness import KafkaUnavailable
+from tests.kafka.harness import required
 
 PARTITIONS = 4
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -46,11 +46,8 @@ def start_up(root: Path, *, recovery: int = 1, loading: int = 1,
     return run
 
 
-def counted(segments: int, partitions: int = PARTITIONS) -> Callable[[int], None]:
-    def check(found: int) -> None:
-        assert found == partitions * segments
-
-    return check
+def counted(segments: int, partitions: int = PARTITIONS) -> Callable[[object], None]:
+    return equals(partitions * segments)
 
 
 def written(root: Path, segments: int, partitions: int = PARTITIONS) -> Path:
@@ -65,10 +62,8 @@ def by_threads(threads: int) -> str:
 def beside_kafka(compare: Compare, home: Path, what: str, threads: int, segments: int,
                  partitions: int = PARTITIONS, goal: float | None = None) -> None:
     """Compares our LogManager with Kafka's, each in its own directory."""
-    try:
+    with required():
         manager = kafka.loader("manager", threads)
-    except KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
     root = written(home, segments, partitions)
     kafkas = written(home.with_name(f"{home.name}-kafka"), segments, partitions)
     check = counted(segments, partitions)
@@ -116,13 +111,11 @@ def test_cold(compare: Compare, scratch: Path) -> None:
     root = written(scratch / "startup", KAFKA_SEGMENTS)
     kafkas = written(scratch / "startup-kafka", KAFKA_SEGMENTS)
     theirs: dict[int, float] = {}
-    try:
+    with required():
         for threads in pick((2,), (1, 2, 4), (1, 2, 4)):
             told = kafka.loader("manager", threads, warm_up=warm_up)(kafkas)
             counted(KAFKA_SEGMENTS)(told.result)
             theirs[threads] = told.seconds
-    except KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
     ours = {threads: _best_of(start_up(root, loading=threads)) for threads in (1, 8, 32)}
     compare.run_once(lambda: None)
     segments, fastest = PARTITIONS * KAFKA_SEGMENTS, min(theirs, key=theirs.__getitem__)

@@ -9,6 +9,7 @@ import random
 import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bench.harness import pick
+from seglog.log.batch_builder import RecordBatchBuilder
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 
@@ -191,6 +193,14 @@ def tmpfs(inodes: int) -> Iterator[Path]:
             subprocess.run(["umount", "-l", path], check=True)
     finally:
         os.rmdir(path)
+
+
+def producer_batch(records: int, value_bytes: int = VALUE_BYTES) -> bytes:
+    """A batch as from a producer."""
+    builder, now = RecordBatchBuilder(), time.time_ns() // 1_000_000
+    for n in range(records):
+        builder.append(now, b"key-%d" % n, b"v" * value_bytes)
+    return builder.build()
 
 
 def write_records(root: Path, topic: str, records: int, partitions: int, *,

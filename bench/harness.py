@@ -46,8 +46,16 @@ class Timed:
     result: Any = None
 
 
-def _anything(result: object) -> None:
-    pass
+def anything(result: object) -> None:
+    """A check of a run that needs only to end well."""
+
+
+def equals(wanted: object) -> Callable[[object], None]:
+    """A check of a result that is known."""
+    def check(result: object) -> None:
+        assert result == wanted, (result, wanted)
+
+    return check
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class Against:
     goal: float | None = None
     work: float | None = None
     once: bool = False
-    check: Callable[[Any], None] = _anything
+    check: Callable[[Any], None] = anything
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ class Compare:
         benchmark.extra_info["rows"], benchmark.extra_info["seconds"] = self._rows, self._seconds
 
     def __call__(self, measure: str, ours: _Result, others: Sequence[Against], *, work: float,
-                 unit: str, check: Callable[[Any], None], rounds: int = 5,
+                 unit: str, check: Callable[[Any], None] = anything, rounds: int = 5,
                  before: Callable[[], object] | None = None) -> None:
         """Takes turns: all peers, then ours, `rounds` times after a warm-up round.
 

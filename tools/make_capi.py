@@ -44,9 +44,6 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 '''
 
-LIBC = {"void", "char", "int", "unsigned", "size_t", "bint", "double",
-        *(f"{sign}int{width}_t" for sign in ("", "u") for width in (8, 16, 32, 64))}
-
 
 @dataclass
 class Header:

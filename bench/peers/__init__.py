@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +19,32 @@ from bench.harness import Timed
 
 HERE = Path(__file__).resolve().parent
 
+
 def aiokafka_reader() -> type | None:
     """aiokafka's MemoryRecords, if its Cython extension is active."""
-    try:
-        from aiokafka.record._crecords import MemoryRecords
-    except ImportError:
-        return None
-    return MemoryRecords  # type: ignore[no-any-return]
+    return _class("aiokafka.record._crecords", "MemoryRecords")
 
 
 def kafka_python_reader() -> type | None:
     """kafka-python's MemoryRecords."""
-    try:
-        from kafka.record.memory_records import MemoryRecords
-    except ImportError:
-        return None
-    return MemoryRecords  # type: ignore[no-any-return]
+    return _class("kafka.record.memory_records", "MemoryRecords")
 
 
 def aiokafka_builder() -> type | None:
     """aiokafka's batch builder, if its Cython extension is active."""
-    try:
-        from aiokafka.record._crecords import DefaultRecordBatchBuilder
-    except ImportError:
-        return None
-    return DefaultRecordBatchBuilder  # type: ignore[no-any-return]
+    return _class("aiokafka.record._crecords", "DefaultRecordBatchBuilder")
 
 
 def kafka_python_builder() -> type | None:
     """kafka-python's batch builder."""
+    return _class("kafka.record.default_records", "DefaultRecordBatchBuilder")
+
+
+def _class(module: str, name: str) -> type | None:
     try:
-        from kafka.record.default_records import DefaultRecordBatchBuilder
+        return getattr(import_module(module), name)  # type: ignore[no-any-return]
     except ImportError:
         return None
-    return DefaultRecordBatchBuilder  # type: ignore[no-any-return]
 
 
 def build(builder: type, timestamps: list[int], values: list[bytes],

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bench.harness import Timed, pick
 from tests.kafka import harness
@@ -30,6 +30,13 @@ def java(main: str, *arguments: str, heap: str = "512m") -> list[str]:
             "-cp", os.pathsep.join(paths), main, *arguments]
 
 
+def told_by(command: list[str]) -> dict[str, Any]:
+    """The last line of a program's output, which is JSON."""
+    told: dict[str, Any] = json.loads(subprocess.run(
+        command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    return told
+
+
 def loader(what: What, threads: int = 1, *, warm_up: Path | None = None
            ) -> Callable[[Path], Timed]:
     """Loads a data directory with Kafka in a warm JVM; returns segments and times itself.
@@ -40,9 +47,8 @@ def loader(what: What, threads: int = 1, *, warm_up: Path | None = None
     command = java("Load", what)
 
     def run(root: Path) -> Timed:
-        told = json.loads(subprocess.run(
-            [*command, str(root), str(threads), *([] if warm_up is None else [str(warm_up)])],
-            capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        told = told_by([*command, str(root), str(threads),
+                        *([] if warm_up is None else [str(warm_up)])])
         return Timed(told["seconds"], told["segments"])
 
     return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import csv
 import json
@@ -19,6 +18,7 @@ import seglog
 from seglog.cli.main import main
 from seglog.export import FORMATS
 from tests.support.golden import read_truth, real_partitions
+from tests.support.golden import decode
 from tests.support.waiting import PATIENCE, wait_for
 
 csv.field_size_limit(1 << 24)
@@ -41,10 +41,6 @@ def from_table(table: Any) -> list[dict[str, Any]]:
 
     at = table.schema.get_field_index("timestamp")
     return table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64())).to_pylist()
-
-
-def decode(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
 
 
 def read_back(path: Path, form: str) -> list[dict[str, Any]]:

@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from seglog.cli.main import main
+from tests.support.verbs import run
 
 Copy = Callable[[str], Path]
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, str, str]:
-    code = main([str(arg) for arg in args])
-    out = capsys.readouterr()
-    return code, out.out, out.err
 
 
 def test_ls(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:

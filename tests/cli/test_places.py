@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import itertools
 import os
@@ -13,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +19,7 @@ import seglog
 from seglog.cli.main import main
 from seglog.errors import ConfigError, DuplicateLogDirError, KafkaStorageError, LogDirLockedError
 from tests.support.effort import how_many
+from tests.support.fingerprint import fingerprint
 from tests.support.users import make_reachable
 
 Copy = Callable[[str], Path]
@@ -66,18 +65,6 @@ def run_as(user: int, verb: str, *paths: str) -> subprocess.CompletedProcess[str
             "sys.exit(main(sys.argv[1:]))\n")
     return subprocess.run([sys.executable, "-c", code, *verb.split(), *paths], text=True,
                           capture_output=True, timeout=600, env=environment(), check=False)
-
-
-def fingerprint(root: Path) -> dict[str, Any]:
-    """Of everything below a directory: what it is, whose, its times and its content."""
-    found: dict[str, Any] = {}
-    for path in sorted([root, *root.rglob("*")]):
-        status = path.lstat()
-        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-        found[str(path.relative_to(root))] = (
-            status.st_ino, status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns,
-            status.st_ctime_ns, content)
-    return found
 
 
 def refused(done: subprocess.CompletedProcess[str], path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from seglog.cli.main import main
 from seglog.storage.lock import FileLock
 from seglog.storage import paths
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from tests.log.test_fast_path import batch
 from tests.recovery.test_reported_losses import written
+from tests.support import verbs
+from tests.support.fingerprint import fingerprint
 
 CONFIG = ("--config", "internal.segment.bytes=16384", "--config", "index.interval.bytes=512",
           "--config", "segment.index.bytes=16384")
@@ -26,20 +26,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def run(capsys: Capture, *args: str | Path) -> tuple[int, str, str]:
-    code = main(["load", *CONFIG, *(str(arg) for arg in args)])
-    out = capsys.readouterr()
-    return code, out.out, out.err
-
-
-def fingerprint(root: Path) -> dict[str, Any]:
-    """Of everything below a directory: kind, mode, times, content."""
-    found = {}
-    for path in sorted([root, *root.rglob("*")]):
-        status = path.lstat()
-        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-        found[str(path.relative_to(root))] = (
-            status.st_ino, status.st_mode, status.st_mtime_ns, status.st_ctime_ns, content)
-    return found
+    return verbs.run(capsys, "load", *CONFIG, *args)
 
 
 def answer(state: dict[str, Any]) -> dict[str, Any]:

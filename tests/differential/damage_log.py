@@ -11,7 +11,7 @@ from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.oracle.log import Entry
 from tests.support.damage import Target, poke, splice, whole_entries
-from tests.support.damage_records import _bad_message, _fields
+from tests.support.damage_records import _bad_message, _fields, _is_v2
 
 _MASK = (1 << 64) - 1
 
@@ -19,10 +19,6 @@ _MASK = (1 << 64) - 1
 def _long(number: int) -> bytes:
     """The low 64 bits, as Java's arithmetic leaves them."""
     return (number & _MASK).to_bytes(8, "big")
-
-
-def _sealed(entry: Entry) -> bool:
-    return entry.magic == 2 and entry.size >= v2.HEADER.size
 
 
 def _reseal(t: Target, path: Any, entry: Entry, **changed: int) -> None:
@@ -195,7 +191,7 @@ def producers_of_batches(t: Target) -> str | None:
     path = t.log(last=t.random.random() < .7)
     done = []
     for _ in range(t.random.choice([1, 1, 2, 4])):
-        entry = t.entry(path, _sealed)
+        entry = t.entry(path, _is_v2)
         if entry is None:
             return None
         changed: dict[str, int] = {"producer_id": t.random.choice([-1, 0, 1, 2000, 7, 2**40])}
@@ -214,7 +210,7 @@ def producers_of_batches(t: Target) -> str | None:
 def header_sealed(t: Target) -> str | None:
     """Any field of one header, under a right CRC, control and empty batches too."""
     path = t.log()
-    entry = t.entry(path, _sealed)
+    entry = t.entry(path, _is_v2)
     if entry is None:
         return None
     now = _fields(entry)
@@ -230,7 +226,7 @@ def header_sealed(t: Target) -> str | None:
 
 
 def _is_marker(entry: Entry) -> bool:
-    return _sealed(entry) and bool(_fields(entry)["attributes"] & v2.CONTROL)
+    return _is_v2(entry) and bool(_fields(entry)["attributes"] & v2.CONTROL)
 
 
 @kind
@@ -274,7 +270,7 @@ def marker_moved(t: Target) -> str | None:
     elif name == "twice":
         splice(path, entry, entry.data + _long(base_of(entry) + 1) + entry.data[8:])
     elif name == "of another producer":
-        other = t.entry(path, lambda one: _sealed(one) and _fields(one)["producer_id"] >= 0)
+        other = t.entry(path, lambda one: _is_v2(one) and _fields(one)["producer_id"] >= 0)
         _reseal(t, path, entry, producer_id=_fields(other)["producer_id"] if other else 4)
     else:
         epoch = _fields(entry)["producer_epoch"] + t.random.choice([-1, 1])

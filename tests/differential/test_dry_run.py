@@ -3,7 +3,6 @@ of the two changes anything."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,10 @@ from seglog.recovery.callbacks import NullListener
 from tests.differential.cases import plan
 from tests.differential.sources import Sources
 from tests.support.effort import how_many
+from tests.support.fingerprint import fingerprint
 
 SEED = 5
 CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 120, 20)
-
-
-def fingerprint(root: Path) -> dict[str, Any]:
-    """Kind, times, size and content of everything below a directory."""
-    found = {}
-    for path in [root, *root.rglob("*")]:
-        status = path.lstat()
-        content = hashlib.sha256(path.read_bytes()).hexdigest() \
-            if path.is_file() and status.st_size < 1 << 24 else None
-        found[str(path)] = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns,
-                            status.st_ctime_ns, content)
-    return found
 
 
 def told(outcome: DirectoryOutcome, settings: RecoverySettings) -> dict[str, Any]:

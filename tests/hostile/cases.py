@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import pickle
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -93,22 +90,6 @@ def _rows_before(original: Path, damaged: Path) -> tuple[list[Row], bool]:
                  if entry.position + entry.size <= same for row in entry.rows()]
         return rows, True
     return rows, len(names) != len(bases)
-
-
-def fingerprint(root: Path) -> dict[str, tuple[int, ...] | str]:
-    """Mode, size, times and content of everything below a directory: what reading must keep."""
-    found: dict[str, tuple[int, ...] | str] = {}
-    for folder, directories, names in os.walk(os.fsencode(root)):
-        for name in [b".", *directories, *names]:
-            path = os.path.join(folder, name)
-            status = os.lstat(path)
-            key = os.fsdecode(path)
-            found[key] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
-                          status.st_ino)
-            if stat.S_ISREG(status.st_mode) and status.st_size < 1 << 24:
-                with open(path, "rb") as file:
-                    found[key + " content"] = hashlib.sha256(file.read()).hexdigest()
-    return found
 
 
 def run(cases: list[Case], out: Path) -> dict[str, dict[str, Outcome]]:

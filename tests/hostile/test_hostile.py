@@ -12,6 +12,7 @@ from tests.support import damage_files, damage_records  # noqa: F401  (they regi
 from tests.support import effort
 from tests.support.damage import KINDS
 from tests.support.effort import how_many
+from tests.support.fingerprint import fingerprint
 
 SEEDS = how_many("SEGLOG_HOSTILE_SEEDS", 2, 1)
 #: Every kind damages so many of the logs in a quick run: the first that it finds something in, from
@@ -51,11 +52,11 @@ def test_damage_is_survived_and_told(sources: list[tuple[Path, str]], tmp_path: 
                 if case is not None:
                     made.append(case)
                     found += 1
-    states = {case.root.name: cases.fingerprint(case.root) for case in made}
+    states = {case.root.name: fingerprint(case.root) for case in made}
     outcomes = cases.run(made, tmp_path / "outcomes")
     wrong = [text for case in made for text in cases.problems(case, outcomes[case.root.name])]
     wrong += [f"{case}: something was written" for case in made
-              if cases.fingerprint(case.root) != states[case.root.name]]
+              if fingerprint(case.root) != states[case.root.name]]
     counts = [outcomes[case.root.name]["descriptors"].value for case in made]
     assert not wrong, f"{len(wrong)} problems in {len(made)} cases:\n" + "\n".join(wrong[:40])
     # A reader thread that ends after its log was closed leaves a file in the bounded cache.

@@ -20,14 +20,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kafka_lib() -> Path:
     """The jars of Apache Kafka; skips when they, or Java, cannot be had."""
-    try:
+    with harness.required():
         harness.java_command()
-        lib = harness.library()
         harness.compiled("Oracle")
         jars.cramjams_zstd()
-    except harness.KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
-    return lib
+        return harness.library()
 
 
 @pytest.fixture(scope="module")
@@ -40,4 +37,11 @@ def broker(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def client(broker: harness.Broker) -> Iterator[harness.Client]:
     with harness.Client(broker.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_lib: Path) -> Iterator[harness.Client]:
+    """A client that only decodes: no broker answers."""
+    with harness.Client("127.0.0.1:1") as running:
         yield running

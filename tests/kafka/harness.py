@@ -18,11 +18,15 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
+from tests.support.golden import decode
 from tests.support.locks import locked
 from tests.support.ports import free_ports
 
@@ -37,6 +41,15 @@ _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerf
 
 class KafkaUnavailable(Exception):
     """The real Kafka cannot run here; the text says why."""
+
+
+@contextmanager
+def required() -> Iterator[None]:
+    """Skips the test, with the reason, where the block finds no real Kafka."""
+    try:
+        yield
+    except KafkaUnavailable as error:
+        pytest.skip(f"no real Kafka: {error}")
 
 
 def cache_dir() -> Path:
@@ -314,7 +327,7 @@ class Client:
         """What Kafka decompresses from payloads, or the text of its exception."""
         results = self.ask("decompress", codec=codec, magic=magic,
                            bytes=[_text(raw) for raw in payloads])["results"]
-        return [result["error"] if "error" in result else _bytes(result["bytes"]) or b""
+        return [result["error"] if "error" in result else decode(result["bytes"]) or b""
                 for result in results]
 
     def records(self, logs: Iterable[bytes]) -> list[tuple[list[dict[str, Any]], str | None]]:
@@ -348,14 +361,10 @@ def as_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     """Turns the base64 of a row into bytes, in place."""
     for field in (row, *row["headers"]):
-        field.update({name: _bytes(field[name]) for name in ("key", "value")
+        field.update({name: decode(field[name]) for name in ("key", "value")
                       if name in field and (name == "value" or field is row)})
     return row
 
 
 def _text(raw: bytes | None) -> str | None:
     return None if raw is None else base64.b64encode(raw).decode()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)

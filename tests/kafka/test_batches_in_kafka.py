@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from seglog.log.column_batches import encode_batches
 from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.markers import ControlType
 from tests.kafka import harness
+from tests.support.golden import decode
 
 Case = dict[str, Any]
 
@@ -123,29 +123,25 @@ class _Cases:
         return {"options": options, "calls": calls}
 
 
-def _blob(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
-
-
 def _headers(given: list[list[str | None]]) -> list[Any]:
-    return [(key, _blob(value)) for key, value in given]
+    return [(key, decode(value)) for key, value in given]
 
 
 def _call(builder: RecordBatchBuilder, call: list[Any]) -> Any:
     name, *rest = call
     if name == "append":
         offset, timestamp, key, value, headers = rest
-        fields = timestamp, _blob(key), _blob(value), _headers(headers)
+        fields = timestamp, decode(key), decode(value), _headers(headers)
         if offset is None:
             builder.append(*fields)
         else:
             builder.append_with_offset(offset, *fields)
     elif name == "control":
-        builder.append_control_record(rest[0], ControlType[rest[1]], _blob(rest[2]))
+        builder.append_control_record(rest[0], ControlType[rest[1]], decode(rest[2]))
     elif name == "marker":
         builder.append_end_txn_marker(rest[0], ControlType[rest[1]], rest[2])
     elif name == "room":
-        return builder.has_room_for(rest[0], _blob(rest[1]), _blob(rest[2]), _headers(rest[3]))
+        return builder.has_room_for(rest[0], decode(rest[1]), decode(rest[2]), _headers(rest[3]))
     elif name == "room_bytes":
         return builder.has_room_for_bytes(rest[0])
     elif name == "ratio":
@@ -183,7 +179,7 @@ def _comparable(call: list[Any], said: Case, codec: str) -> Case:
     """Compressed bytes are the codec's: what is compared of them is the header."""
     said = dict(said)
     if call[0] == "build" and "result" in said:
-        data = said["result"] if isinstance(said["result"], bytes) else _blob(said["result"])
+        data = said["result"] if isinstance(said["result"], bytes) else decode(said["result"])
         assert data is not None
         said["result"] = data
         if codec != "none" and data:
@@ -191,12 +187,6 @@ def _comparable(call: list[Any], said: Case, codec: str) -> Case:
     if codec != "none" and said["is_closed"]:
         del said["estimated_size_in_bytes"]
     return said
-
-
-@pytest.fixture(scope="module")
-def kafka(kafka_lib: Path) -> Iterator[harness.Client]:
-    with harness.Client("127.0.0.1:1") as running:  # it only decodes: no broker answers
-        yield running
 
 
 def _ask(given: list[Case]) -> list[Case]:
@@ -218,7 +208,7 @@ def test_the_builder_call_by_call(kafka: harness.Client) -> None:
             assert _comparable(call, ours, codec) == _comparable(call, theirs, codec), \
                 f"case {number}, call {str(call)[:200]}: {case['options']}"
             if call[0] == "build" and codec != "none" and ours.get("result"):
-                built.append((ours["result"], _blob(theirs["result"]) or b""))
+                built.append((ours["result"], decode(theirs["result"]) or b""))
     assert refused > CASES // 10 and len(built) > CASES // 4
     rows = kafka.records(data for pair in built for data in pair)
     for number, (ours, theirs) in enumerate(zip(rows[::2], rows[1::2], strict=True)):
@@ -232,7 +222,7 @@ def test_markers(kafka_lib: Path) -> None:
              for offset, leader in ((0, -1), (2**50, 7))]
     for marker, answer in zip(given, _ask([{"marker": one} for one in given]), strict=True):
         kind, producer, epoch, coordinator, timestamp, offset, leader = marker
-        assert _blob(answer["result"]) == end_transaction_marker(
+        assert decode(answer["result"]) == end_transaction_marker(
             producer, epoch, ControlType[kind], timestamp=timestamp,
             coordinator_epoch=coordinator, base_offset=offset, partition_leader_epoch=leader)
 
@@ -248,9 +238,9 @@ def test_columns_become_what_the_builder_makes_of_records(kafka: harness.Client,
     item = pa.struct([("key", pa.string()), ("value", pa.binary())])
     table = pa.table({
         "timestamp": pa.array([record[0] for record in records], pa.timestamp("ms", "UTC")),
-        "key": pa.array([_blob(record[1]) for record in records], pa.binary()),
-        "value": pa.array([_blob(record[2]) for record in records], pa.large_binary()),
-        "headers": pa.array([[{"key": key, "value": _blob(value)} for key, value in record[3]]
+        "key": pa.array([decode(record[1]) for record in records], pa.binary()),
+        "value": pa.array([decode(record[2]) for record in records], pa.large_binary()),
+        "headers": pa.array([[{"key": key, "value": decode(value)} for key, value in record[3]]
                              for record in records], pa.list_(item))})
     ours = encode_batches(table, codec=codec, max_records=40, max_batch_bytes=2**30,
                           base_offset=99, producer_id=3, producer_epoch=1, base_sequence=2**31 - 9)
@@ -263,7 +253,7 @@ def test_columns_become_what_the_builder_makes_of_records(kafka: harness.Client,
         sequence = (2**31 - 9 + first) % 2**31
         given.append({"options": {**options, "base_offset": 99 + first, "base_sequence": sequence},
                       "calls": [*calls, ["build"]]})
-    theirs = b"".join(_blob(answer["results"][-1]["result"]) or b"" for answer in _ask(given))
+    theirs = b"".join(decode(answer["results"][-1]["result"]) or b"" for answer in _ask(given))
     if codec == "none":
         assert ours == theirs
     (mine, one), (kafkas, two) = kafka.records([ours, theirs])

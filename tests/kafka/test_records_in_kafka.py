@@ -6,7 +6,6 @@ alone is in `decode_fuzz.STRICTER`: header fields that contradict each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ from tests.support import reading
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "sequence")
 SEEDS, COUNT = range(3), 1500
-
-
-@pytest.fixture(scope="module")
-def kafka(kafka_lib: Path) -> Iterator[harness.Client]:
-    with harness.Client("127.0.0.1:1") as running:  # it only decodes: no broker answers
-        yield running
 
 
 def _rows(rows: list[Row]) -> list[Row]:

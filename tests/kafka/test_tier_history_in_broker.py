@@ -15,7 +15,7 @@ from seglog.cli.main import main
 from seglog.storage.isolation import Isolation
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import RemoteLogSegmentState, open_bucket, read_metadata_topic
-from seglog.tiered.plain_layout import text_of
+from seglog.tiered.remote_records import id_text
 from tests.kafka import harness
 from tests.kafka.tier_history import ISOLATIONS, PARTITIONS, TOPICS, History, live
 from tests.support import reading
@@ -124,7 +124,7 @@ def check_orphans(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     """The objects of copies that a stop of the broker interrupted, and no others."""
     main(["tier", "orphans", str(history.remote), "--metadata", str(history.data)])
     store = read_metadata_topic(history.data).store
-    broken = {text_of(one.remote_log_segment_id.id) for key in store.partitions
+    broken = {id_text(one.remote_log_segment_id.id) for key in store.partitions
               for one in store.list_all_remote_log_segments(key)
               if one.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
     for line in capsys.readouterr().out.splitlines():

@@ -45,6 +45,13 @@ def snapshot(root: Path) -> dict[str, bytes]:
             b"" if path.is_dir() else path.read_bytes() for path in sorted(root.rglob("*"))}
 
 
+def directories(root: Path) -> list[str]:
+    """Names with what is unique in them taken out."""
+    return sorted(path.name.split(".")[0] + ("-" + path.name.rsplit("-", 1)[1]
+                                             if "." in path.name else "")
+                  for path in root.iterdir() if path.is_dir())
+
+
 def entries(path: Path) -> dict[TopicPartition, int]:
     """An offset checkpoint, read without the code under test."""
     lines = path.read_text().splitlines()

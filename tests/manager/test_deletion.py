@@ -16,7 +16,7 @@ from seglog.log.scheduler import MockTime, Scheduler
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from tests.manager.records import fill
-from tests.manager.support import entries, input_output_error, make_dir
+from tests.manager.support import directories, entries, input_output_error, make_dir
 from tests.support.held import open_files
 from tests.support.waiting import wait_for
 
@@ -36,13 +36,6 @@ def manager_of(*roots: Path, time: MockTime | None = None,
     return seglog.LogManager(roots, scheduler=time.scheduler, time=time,
                              log_config=LogConfig(file_delete_delay_ms=DELAY),
                              **how), time  # type: ignore[arg-type]
-
-
-def directories(root: Path) -> list[str]:
-    """Names with what is unique in them taken out."""
-    return sorted(path.name.split(".")[0] + ("-" + path.name.rsplit("-", 1)[1]
-                                             if "." in path.name else "")
-                  for path in root.iterdir() if path.is_dir())
 
 
 def test_a_log_goes_in_two_steps(root: Path, caplog: pytest.LogCaptureFixture) -> None:

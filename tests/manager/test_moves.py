@@ -28,7 +28,7 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
 from seglog.model import TopicPartition
 from tests.manager.records import NOW_MS, batch, fill, payload
-from tests.manager.support import entries, make_dir
+from tests.manager.support import directories, entries, make_dir
 from tests.support.waiting import wait_for
 
 N0 = TopicPartition("new", 0)
@@ -65,12 +65,6 @@ def current(manager: seglog.LogManager) -> UnifiedLog:
     log = manager.get_log(N0)
     assert log is not None
     return log
-
-
-def directories(root: Path) -> list[str]:
-    return sorted(path.name.split(".")[0] + ("-" + path.name.rsplit("-", 1)[1]
-                                             if "." in path.name else "")
-                  for path in root.iterdir() if path.is_dir())
 
 
 def test_a_move(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:

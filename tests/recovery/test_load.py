@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport, PartitionReport
+from tests.support.fingerprint import fingerprint
 
 LEVELS = ("kafka", "full", "verify")
 
@@ -125,16 +125,6 @@ def test_few_descriptors_are_enough(tmp_path: Path) -> None:
 
 
 # ---- nothing is written -------------------------------------------------------------------------
-
-
-def fingerprint(root: Path) -> dict[str, tuple[Any, ...]]:
-    found: dict[str, tuple[Any, ...]] = {}
-    for path in [root, *sorted(root.rglob("*"))]:
-        stat = path.lstat()
-        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-        found[str(path)] = (stat.st_ino, stat.st_mode, stat.st_size, stat.st_nlink,
-                            stat.st_mtime_ns, stat.st_ctime_ns, digest)
-    return found
 
 
 @pytest.mark.parametrize("source", ["real/clean", "real/unclean", "damaged"])

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from tests.kafka.conftest import kafka_lib
+from collections.abc import Iterator
+from pathlib import Path
 
-__all__ = ["kafka_lib"]
+import pytest
+
+from tests.kafka.conftest import kafka_lib
+from tests.sequences.judge import Judge
+
+__all__ = ["judge", "kafka_lib"]
+
+
+@pytest.fixture(scope="module")
+def judge(kafka_lib: Path) -> Iterator[Judge]:
+    """Both sides, beside each other."""
+    with Judge() as running:
+        yield running

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
 import selectors
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.kafka import harness
+from tests.kafka.answering import Answering
 from tests.kafka.jars import cramjams_zstd
 
 #: Memory for the largest chunk that snappy allocates for a wrong 4-byte size; otherwise the answer
@@ -26,32 +24,21 @@ _SECONDS = 600.0
 Answer = dict[str, Any]
 
 
-class Side:
+class Side(Answering):
     """A process that leaves its logs in `home`; `with` ends it."""
 
     def __init__(self, home: Path, command: Callable[[Path], list[str]]) -> None:
-        self.home, self.command = home, command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._count = 0
+        super().__init__(lambda: command(home), _SEQUENCES_PER_PROCESS)
+        self.home = home
 
     def ask(self, sequence: dict[str, Any]) -> None:
         """Begins to run a sequence; `answer` waits for it."""
-        if self._process is not None and self._count >= _SEQUENCES_PER_PROCESS:
-            self.close()
-        if self._process is None:
-            self._process = subprocess.Popen(
-                self.command(self.home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
-            self._count = 0
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(sequence).encode() + b"\n")
-        self._process.stdin.flush()
-        self._count += 1
+        self.send(sequence)
 
     def answer(self) -> Answer | str:
         """The requested answer, or how the process ended instead."""
-        process = self._process
-        assert process is not None and process.stdout is not None
+        process = self.process
+        assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             if not selector.select(_SECONDS):
@@ -64,20 +51,6 @@ class Side:
             return f"the process ended with {code}"
         found: Answer = json.loads(line)
         return found
-
-    def close(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-    def __enter__(self) -> Side:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
 
 
 def kafka(home: Path) -> list[str]:

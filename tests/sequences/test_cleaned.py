@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ CASES, SLICE = 300, 50
 MET = Path(__file__).parent / "met_cleaned.jsonl"
 #: The minimum coverage of a slice.
 WANTED = {"clean dropped": 20, "clean kept": 5, "clean full": 3, "clean nothing": 5, "aborted": 1}
-
-
-@pytest.fixture(scope="module")
-def judge(kafka_lib: Path) -> Iterator[Judge]:
-    """Both sides, beside each other."""
-    with Judge() as running:
-        yield running
 
 
 def shown(judge: Judge, verdicts: list[Verdict]) -> str:

@@ -6,7 +6,6 @@ Any other seed: `make sequences SEED=N [CASES=N]`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from tests.support.effort import quick_first
 SEED = 2026
 CASES, SLICE = 200, 50
 MET = Path(__file__).parent / "met.jsonl"
-
-
-@pytest.fixture(scope="module")
-def judge(kafka_lib: Path) -> Iterator[Judge]:
-    """Both sides, beside each other."""
-    with Judge() as running:
-        yield running
 
 
 @pytest.mark.parametrize("first", quick_first(range(0, CASES, SLICE), 1))

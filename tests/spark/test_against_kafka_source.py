@@ -41,13 +41,11 @@ CLASSES = (
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Broker]:
-    try:
+    with harness.required():
         harness.java_command()
         harness.library()
         harness.compiled("Client")
         spark_kafka_jars()
-    except harness.KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
     # The directory then has the log start while the broker runs.
     extra = {"log.flush.start.offset.checkpoint.interval.ms": "200"}
     with harness.Broker(tmp_path_factory.mktemp("broker"), extra) as running:

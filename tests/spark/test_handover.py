@@ -26,13 +26,11 @@ TOPIC = "orders"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Broker]:
-    try:
+    with harness.required():
         harness.java_command()
         harness.library()
         harness.compiled("Client")
         spark_kafka_jars()
-    except harness.KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
     with harness.Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import pytest
 from seglog.model import TopicPartition
 from seglog.spark import register
 from seglog.storage.partition_log import PartitionLog
+from tests.support.golden import decode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,14 +33,10 @@ def truth(golden: Path, state: str, tp: str, committed: bool = False) -> list[Ro
         if committed and not row["committed"]:
             continue
         kind = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}[row["timestamp_type"]]
-        headers = [(name, _bytes(value)) for name, value in row["headers"]] or None
-        rows.append((row["offset"], row["timestamp"] * 1000, kind, _bytes(row["key"]),
-                     _bytes(row["value"]), headers))
+        headers = [(name, decode(value)) for name, value in row["headers"]] or None
+        rows.append((row["offset"], row["timestamp"] * 1000, kind, decode(row["key"]),
+                     decode(row["value"]), headers))
     return rows
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
 
 
 def rows_by_partition(frame: DataFrame) -> list[tuple[str, Row]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import shutil
@@ -15,6 +14,7 @@ from seglog._native.columns import RecordColumns
 from seglog.storage.isolation import Isolation
 from seglog.storage.partition_log import PartitionLog
 from tests.support import golden as golden_data
+from tests.support.golden import decode
 
 
 class Row(NamedTuple):
@@ -54,9 +54,9 @@ class Tiered(NamedTuple):
             for line in lines:
                 row = json.loads(line)
                 if isolation == "read_uncommitted" or row["committed"]:
-                    found.append(Row(row["offset"], row["timestamp"], raw(row["key"]),
-                                     raw(row["value"]), tuple(
-                                         (key, raw(value)) for key, value in row["headers"])))
+                    found.append(Row(row["offset"], row["timestamp"], decode(row["key"]),
+                                     decode(row["value"]), tuple(
+                                         (key, decode(value)) for key, value in row["headers"])))
         return found
 
     def objects(self, name: str, suffix: str = ".log") -> list[Path]:
@@ -88,11 +88,6 @@ def _header(one: object) -> tuple[str, bytes | None]:
         return one["key"], one["value"]
     key, value = one  # type: ignore[misc]
     return key, value
-
-
-def raw(text: str | None) -> bytes | None:
-    """The bytes of base64."""
-    return None if text is None else base64.b64decode(text)
 
 
 @pytest.fixture(scope="session")

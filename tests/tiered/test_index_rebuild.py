@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cli.main import main
 from seglog.config import LogConfig
 from seglog.errors import ConfigError
 from seglog.remote_log.index_rebuild import RebuiltSegment, rebuild_indexes
 from seglog.storage.producer_state import decode_snapshot, encode_snapshot
 from seglog.tiered import IndexType, open_bucket
 from tests.cli.test_json import violations
+from tests.support import verbs
 from tests.support.effort import quick_first
 from tests.tiered.conftest import Tiered, read
 
@@ -228,9 +228,7 @@ def test_aivens_indexes(tiered: Tiered, tmp_path: Path, encrypt: bool) -> None:
 def test_the_verb(tiered_copy: Tiered, capsys: pytest.CaptureFixture[str],
                   tmp_path: Path) -> None:
     def run(*args: object) -> tuple[int, str, str]:
-        code = main(["tier", "rebuild-indexes", *map(str, args)])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        return verbs.run(capsys, "tier", "rebuild-indexes", *args)
 
     remote, name = tiered_copy.remote, "t-gzip-0"
     good = contents(tiered_copy, name)

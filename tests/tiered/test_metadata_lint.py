@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cli.main import main
 from seglog.tiered import (
     RemoteLogMetadata, RemoteLogMetadataTopicPartitioner, RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataSnapshot, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState,
@@ -18,6 +17,7 @@ from seglog.tiered import (
 from seglog.tiered.metadata_finding import METADATA_CODES
 from seglog.tiered.metadata_lint import MetadataLint, check_topic_config, lint_metadata
 from tests.cli.test_json import violations
+from tests.support import verbs
 from tests.tiered.conftest import Tiered
 from tests.tiered.test_metadata_topic import PARTITION, copied, finished, segment, write
 
@@ -230,9 +230,7 @@ def test_settings_that_lose_records(config: dict[str, str], is_complete: bool, n
 # ---- the verb
 
 def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main(["tier", "lint", *map(str, args)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    return verbs.run(capsys, "tier", "lint", *args)
 
 
 def test_the_verb(tiered: Tiered, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

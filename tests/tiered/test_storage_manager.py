@@ -14,7 +14,8 @@ from seglog.errors import (
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import RemoteLogSegmentMetadata, open_bucket, read_metadata_topic
 from seglog.tiered.aiven_writer import AivenWriter, encode_chunk_sizes
-from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, text_of
+from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE
+from seglog.tiered.remote_records import id_text
 from seglog.tiered.remote_storage import IndexType, LogSegmentData, RemoteStorageManager
 from seglog.tiered.remote_tree import RemoteTree
 from seglog.tiered.storage_manager import LayoutStorageManager
@@ -32,7 +33,7 @@ def announced(tiered: Tiered, name: str) -> list[RemoteLogSegmentMetadata]:
 def data_of(tiered: Tiered, metadata: RemoteLogSegmentMetadata) -> LogSegmentData:
     """The files of a segment, as Kafka's LocalTieredStorage holds them."""
     log, = tiered.remote.glob(
-        f"*/*/{metadata.start_offset:020}-{text_of(metadata.remote_log_segment_id.id)}.log")
+        f"*/*/{metadata.start_offset:020}-{id_text(metadata.remote_log_segment_id.id)}.log")
     txn = log.with_suffix(".txnindex")
     return LogSegmentData(
         str(log), str(log.with_suffix(".index")), str(log.with_suffix(".timeindex")),
@@ -119,7 +120,7 @@ def test_aivens_layout_is_read_by_a_reader_made_from_the_description(
         for _ in range(2):
             assert manager.copy_log_segment_data(metadata, data) is None
         check(manager, metadata, data)
-        path, = tmp_path.glob(f"*/*/*-{text_of(metadata.remote_log_segment_id.id)}.rsm-manifest")
+        path, = tmp_path.glob(f"*/*/*-{id_text(metadata.remote_log_segment_id.id)}.rsm-manifest")
         log, indexes, manifest = by_hand.read_segment(path, {"k": key})
         assert log == Path(data.log_segment).read_bytes()
         assert indexes["offset"] == Path(data.offset_index).read_bytes()

@@ -12,7 +12,8 @@ import pytest
 
 from seglog.cli.main import main
 from seglog.storage.isolation import Isolation
-from tests.tiered.conftest import Row, Tiered, raw
+from tests.support.golden import decode
+from tests.tiered.conftest import Row, Tiered
 
 NAME = "t-gzip-0"  # segments at 0, 46, 93, 140, 187; the tier ends at 234
 Capture = pytest.CaptureFixture[str]
@@ -28,8 +29,8 @@ def lines(path: Path) -> dict[str, list[Row]]:
     for line in path.read_text().splitlines():
         row = json.loads(line)
         found.setdefault(f"{row['topic']}-{row['partition']}", []).append(Row(
-            row["offset"], row["timestamp"], raw(row["key"]), raw(row["value"]),
-            tuple((one["key"], raw(one["value"])) for one in row["headers"])))
+            row["offset"], row["timestamp"], decode(row["key"]), decode(row["value"]),
+            tuple((one["key"], decode(one["value"])) for one in row["headers"])))
     return found
 
 

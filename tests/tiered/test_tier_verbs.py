@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cli.main import main
 from seglog.storage.partition_log import PartitionLog
+from tests.support.verbs import run
 from tests.tiered.conftest import Tiered
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    code = main([str(one) for one in args])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_ls(tiered: Tiered, capsys: pytest.CaptureFixture[str]) -> None:

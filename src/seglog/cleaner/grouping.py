@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from seglog.log.unified_log import UnifiedLog
-from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile
 
 __all__ = ["group_segments_by_size"]
 
@@ -21,32 +23,24 @@ def group_segments_by_size(log: UnifiedLog, bases: Sequence[int], max_size: int,
     next one, that of the last by `first_uncleanable_offset`.
     """
     grouped: list[list[int]] = []
-    sizes = [0, 0, 0]
-    for number, base in enumerate(bases):
+    limits = np.array([max_size, max_index_size, max_index_size])
+    total = np.zeros(3, np.int64)
+    for base, end in zip(bases, [*bases[1:], first_uncleanable_offset], strict=False):
         segment = log.segments.get(base)
-        end = bases[number + 1] if number + 1 < len(bases) else first_uncleanable_offset
-        limits = (max_size, max_index_size, max_index_size)
-        if grouped and _fits(segment, sizes, limits) and (
+        sizes = np.array([segment.size, _entry_bytes(segment.offset_index),
+                          _entry_bytes(segment.time_index)])
+        if grouped and (total + sizes <= limits).all() and (
                 not segment.size or end - 1 - grouped[-1][0] <= _INT32_MAX):
             grouped[-1].append(base)
-            sizes = [_bytes(segment, what) + sizes[what] for what in range(3)]
+            total += sizes
         else:
             grouped.append([base])
-            sizes = [_bytes(segment, what) for what in range(3)]
+            total = sizes
         log.segments.release(segment)
     return grouped
 
 
-def _bytes(segment: SegmentFiles, what: int) -> int:
-    """The bytes of its log, or of the entries of an index, which is opened and so created if
-    missing."""
-    if what == 0:
-        return segment.size
-    index = segment.offset_index if what == 1 else segment.time_index
+def _entry_bytes(index: OffsetIndexFile | TimeIndexFile) -> int:
+    """The bytes of an index's entries. Opens the index, and so creates it if it is missing."""
     index.open()
     return index.entries * index.entry.size
-
-
-def _fits(segment: SegmentFiles, sizes: Sequence[int], limits: Sequence[int]) -> bool:
-    """Whether it fits into a group; as in Kafka, indexes are read after the log."""
-    return all(sizes[what] + _bytes(segment, what) <= limits[what] for what in range(3))

@@ -6,7 +6,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -292,17 +292,11 @@ def _dry_run(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
         except SeglogError as error:
             yield partition_row(root.path, str(key), **error_state(error))
         else:
-            with closing(_Closing(log)):
+            with ExitStack() as given_up:
+                given_up.callback(log.close_handlers)
                 log.update_high_watermark(root.high_watermarks.get(key, 0))
                 yield _dry_row(root.path, log, cleaned.get(key), config,
                                settings.threads, bar)
-
-
-class _Closing:
-    """Gives a log of a dry run up."""
-
-    def __init__(self, log: UnifiedLog) -> None:
-        self.close = log.close_handlers
 
 
 def _dry_row(path: str, log: UnifiedLog, checkpoint: int | None, config: CleanerConfig,

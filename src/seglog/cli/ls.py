@@ -17,6 +17,7 @@ from seglog.cli.kcat import add_topic_options, partitions_of, topics_of
 from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import SeglogError
 from seglog.model import TopicPartition
+from seglog.recovery.claims import counted
 from seglog.recovery.clean_rows import PART_PARTITIONS, CleanRows, is_clean_candidate
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.storage.discover import FoundDirectory, find_directories
@@ -257,13 +258,11 @@ def _segment_lines(rows: Iterable[Row]) -> list[Row]:
 
 
 def _totals(rows: Sequence[Row], directories: int) -> str:
-    counted = [(len(rows), "partition"), (sum(row["segment_count"] or 0 for row in rows),
-                                          "segment")]
+    segments = counted(sum(row["segment_count"] or 0 for row in rows), "segment")
     size = sum(row["size"] or 0 for row in rows)
-    text = ", ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counted)
     where = f" in {directories} directories" if directories > 1 else ""
     failed = sum(row["error"] is not None for row in rows)
-    return (f"{text}, {render.human_bytes(size)}{where}"
+    return (f"{counted(len(rows), 'partition')}, {segments}, {render.human_bytes(size)}{where}"
             + (f", {failed} not readable" if failed else ""))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from seglog.dump.schemas import SCHEMAS
 from seglog.java.printed_text import java_text
+from seglog.tiered.api_frames import read_unsigned_varint
 
 __all__ = ["Message", "MessageError", "Reader", "message", "messages"]
 
@@ -84,15 +85,14 @@ class Reader:
         return binary.unpack_from(format, self.data, self.position - size)[0]
 
     def unsigned_varint(self) -> int:
-        """A varint as in Kafka: up to five bytes, excess bits of the fifth dropped, signed."""
-        value = 0
-        for shift in (0, 7, 14, 21, 28):
-            byte = self.fixed(">B")
-            value |= (byte & 0x7F) << shift
-            if not byte & 0x80:
-                return _int32(value)
-        raise MessageError("Varint is too long, the most significant bit in the 5th byte is set, "
-                           f"converted value: {value & 0xFFFFFFFF:x}")
+        """A varint as in Kafka: see `read_unsigned_varint`."""
+        try:
+            value, self.position = read_unsigned_varint(self.data, self.position)
+        except IndexError:
+            raise MessageError("null") from None  # as in `fixed`
+        except ValueError as error:
+            raise MessageError(str(error)) from None
+        return value
 
     def array(self, size: int) -> bytes:
         """The next `size` bytes."""
@@ -103,11 +103,6 @@ class Reader:
             raise MessageError(str(size))  # NegativeArraySizeException
         self.position += size
         return bytes(self.data[self.position - size:self.position])
-
-
-def _int32(value: int) -> int:
-    value &= 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from seglog.model import TopicPartition
+from seglog.spark.option_values import option_texts
 from seglog.spark.read_options import parse_options
 from seglog.spark.plan import SeglogPartition, plan_partitions
 from seglog.storage.record_counts import RecordCount, count_range
@@ -55,8 +56,7 @@ def count(spark: SparkSession, path: str, *, exact: bool = False, **options: obj
     Raises as the read does: ValueError, UnknownTopicOrPartitionError or OffsetOutOfRangeError on
     the driver, Spark's exception for a failed task.
     """
-    given = parse_options({**{name: _text(value) for name, value in options.items()},
-                           "path": path})
+    given = parse_options({**option_texts(options), "path": path})
     chosen: list[TopicPartition] = []
     tasks = plan_partitions(replace(given, split_bytes=_TASK_BYTES, min_partitions=None),
                             on_partition=chosen.append)
@@ -65,10 +65,6 @@ def count(spark: SparkSession, path: str, *, exact: bool = False, **options: obj
     for task, found in _run(spark, tasks, decoding, exact):
         totals[tasks[task].topic_partition] += found
     return Counts(totals)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _run(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: DecodeOptions,

@@ -16,11 +16,18 @@ from seglog.model import TopicPartition
 from seglog.objects import StorageOptions
 
 __all__ = ["INT_MAX", "LONG_MAX", "STORE_PREFIXES", "boolean", "is_int", "java_pattern",
-           "json_object", "listed", "long_number", "per_partition", "positive", "storage_options"]
+           "json_object", "listed", "long_number", "option_texts", "per_partition", "positive",
+           "storage_options"]
 
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 #: Prefixes of options for an object store's client; all others need the prefix `storage.`.
 STORE_PREFIXES = ("aws_", "azure_", "google_", "storage.")
+
+
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options given in Python as Spark passes them: true and false in lower case."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in options.items()}
 
 
 def listed(text: str, name: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from seglog.spark.executors import (
 from seglog.spark.filters import enable_pushdown
 from seglog.spark.functions import register_functions
 from seglog.spark.java import why_no_jvm
+from seglog.spark.option_values import option_texts
 from seglog.spark.shipping import ship_packages
 from seglog.spark.source import SeglogDataSource
 
@@ -57,7 +58,7 @@ def session(master: str | None = None, app_name: str | None = None,
 
     Raises SparkSetupError, with one sentence, if Spark cannot start or cannot read.
     """
-    given = {name: _text(value) for name, value in (conf or {}).items()}
+    given = option_texts(conf or {})
     active = SparkSession.getActiveSession()
     if active is not None:
         return _joined(active, master, given, ship)
@@ -92,10 +93,6 @@ def _reason(error: Exception) -> str:
     """The first line of what PySpark or the JVM says, without the trace."""
     lines = str(getattr(error, "java_exception", None) or error).splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _joined(active: SparkSession, master: str | None, conf: Mapping[str, str], ship: bool

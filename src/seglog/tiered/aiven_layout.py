@@ -19,8 +19,8 @@ from seglog.storage.log_store import LogFile
 from seglog.tiered.aiven_manifest import Encryption, Manifest, parse_manifest
 from seglog.tiered.chunked_log import ChunkedLog, chunk_error
 from seglog.tiered.name_pattern import NamePattern
-from seglog.tiered.plain_layout import PlainLayout, text_of
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.plain_layout import PlainLayout
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, id_text
 from seglog.tiered.remote_segment import (
     RemotePartition, RemoteSegment, StoredObject, announced_segment, check_index_size,
 )
@@ -85,9 +85,9 @@ class AivenLayout(SurvivesFork):
     def stem(self, metadata: RemoteLogSegmentMetadata) -> str:
         """The keys of a segment's objects, but for their suffix."""
         partition = metadata.topic_id_partition
-        return (f"{self.prefix}{partition.topic}-{text_of(partition.topic_id)}/"
+        return (f"{self.prefix}{partition.topic}-{id_text(partition.topic_id)}/"
                 f"{partition.partition}/{metadata.start_offset:020d}-"
-                f"{text_of(metadata.remote_log_segment_id.id)}")
+                f"{id_text(metadata.remote_log_segment_id.id)}")
 
     def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
         """See Layout. Reads the manifest, unless it is known."""

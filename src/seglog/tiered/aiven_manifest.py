@@ -4,7 +4,6 @@ of the indexes. Every number in it is hostile."""
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from array import array
@@ -107,7 +106,7 @@ class _Manifest:
     def base64(self, name: str, text: str) -> bytes:
         try:
             return base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise self.wrong(name, "base64", text) from None
 
     # ---- parts

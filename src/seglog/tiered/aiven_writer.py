@@ -8,14 +8,14 @@ import os
 import struct
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from seglog.errors import IllegalArgumentError
 from seglog.storage import codecs
 from seglog.tiered.aiven_layout import INDEXES, LOG, MANIFEST, AivenLayout
-from seglog.tiered.plain_layout import text_of
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, id_text
 from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
@@ -46,7 +46,8 @@ class AivenWriter(AivenLayout):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with the keys."""
-        return _made, (self.keys, self.prefix, self.chunk_size, self.compression, self.key_id)
+        return partial(AivenWriter, self.keys, self.prefix, chunk_size=self.chunk_size,
+                       compression=self.compression, key_id=self.key_id), ()
 
     def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         """See WritableLayout."""
@@ -161,19 +162,14 @@ def _described(metadata: RemoteLogSegmentMetadata) -> dict[str, Any]:
     return {
         "remoteLogSegmentId": {
             "topicIdPartition": {
-                "topicId": text_of(partition.topic_id),
+                "topicId": id_text(partition.topic_id),
                 "topicPartition": {"topic": partition.topic, "partition": partition.partition}},
-            "id": text_of(segment_id.id)},
+            "id": id_text(segment_id.id)},
         "startOffset": metadata.start_offset, "endOffset": metadata.end_offset,
         "maxTimestampMs": metadata.max_timestamp_ms, "brokerId": metadata.broker_id,
         "eventTimestampMs": metadata.event_timestamp_ms,
         "segmentLeaderEpochs": {str(epoch): offset
                                 for epoch, offset in metadata.segment_leader_epochs}}
-
-
-def _made(keys: Mapping[str, str | bytes], prefix: str, chunk_size: int, compression: bool,
-          key_id: str | None) -> AivenWriter:
-    return AivenWriter(keys, prefix, chunk_size=chunk_size, compression=compression, key_id=key_id)
 
 
 def zstd_frame(data: bytes | memoryview) -> bytes:

@@ -14,7 +14,7 @@ from seglog.errors import KafkaStorageError
 from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.log_store import LogFile
 from seglog.tiered.name_pattern import NamePattern
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, id_text
 from seglog.tiered.remote_segment import (
     RemotePartition, RemoteSegment, StoredObject, announced_segment, check_index_size,
     index_bytes_max,
@@ -23,7 +23,7 @@ from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
 __all__ = ["LOCAL_TIERED_STORAGE", "LOCAL_TIERED_STORAGE_DIRECTORY", "PINTEREST",
-           "LocalTieredLayout", "PlainLayout", "id_of", "text_of"]
+           "LocalTieredLayout", "PlainLayout", "id_of"]
 
 #: The directory that LocalTieredStorage creates in the configured one.
 LOCAL_TIERED_STORAGE_DIRECTORY: Final = "kafka-tiered-storage"
@@ -188,19 +188,14 @@ class LocalTieredLayout(PlainLayout):
 
     def _stem(self, metadata: RemoteLogSegmentMetadata) -> str:
         partition = metadata.topic_id_partition
-        return (f"{partition.topic}-{partition.partition}-{text_of(partition.topic_id)}/"
+        return (f"{partition.topic}-{partition.partition}-{id_text(partition.topic_id)}/"
                 f"{metadata.start_offset:020d}-"
-                f"{text_of(metadata.remote_log_segment_id.id)}")
+                f"{id_text(metadata.remote_log_segment_id.id)}")
 
 
 def id_of(text: str | None) -> bytes | None:
     """The 16 bytes of an id in a name."""
     return None if text is None else base64.urlsafe_b64decode(text + "==")
-
-
-def text_of(raw: bytes) -> str:
-    """The text form of an id in names (Kafka: Uuid.toString)."""
-    return base64.urlsafe_b64encode(raw)[:22].decode()
 
 
 #: Kafka's own (org.apache.kafka.server.log.remote.storage.LocalTieredStorage).

@@ -239,7 +239,7 @@ def _sorted_epochs(epochs: Mapping[int, int] | Iterable[tuple[int, int]]) -> Seg
 
 
 def id_text(raw: bytes) -> str:
-    """An id as Kafka prints it (Uuid.toString)."""
+    """An id as Kafka prints it, and layouts put it into names (Uuid.toString)."""
     return urlsafe_b64encode(raw)[:22].decode()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from seglog.errors import KafkaStorageError
+from seglog.objects.store import Block
 from seglog.storage.log_store import LogFile
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
@@ -14,14 +16,12 @@ from seglog.storage.paths import (
 )
 from seglog.storage.textfile import sync_directory
 from seglog.tiered.remote_storage import IndexType
-from seglog.tiered.tiered_files import TieredFiles
+from seglog.tiered.tiered_files import INDEXES, TieredFiles
 
 __all__ = ["restore"]
 
 _COPY_BYTES = 4 << 20
 _GAPS = ("remote_gap", "object_missing")
-_INDEXES = ((IndexType.OFFSET, FileKind.INDEX), (IndexType.TIMESTAMP, FileKind.TIME_INDEX),
-            (IndexType.TRANSACTION, FileKind.TXN_INDEX))
 
 
 def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
@@ -49,35 +49,33 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
     last = None
     for remote, segment in where.pieces_of(log.segments):
         with segment.opened() as source:
-            _copy(source, segment.size, root / file_name(segment.base_offset, FileKind.LOG))
+            _write(root / file_name(segment.base_offset, FileKind.LOG),
+                   _pieces(source, segment.size))
         if segment.size == remote.size:
-            for index, kind in _INDEXES:
+            for kind, index in INDEXES:
                 content = layout.index(tree, remote, index)
                 if content is not None:
-                    _write(root / file_name(segment.base_offset, kind), bytes(memoryview(content)))
+                    _write(root / file_name(segment.base_offset, kind), [content])
         count, last = count + 1, remote
     if last is not None and last.end_offset is not None:
         content = layout.index(tree, last, IndexType.PRODUCER_SNAPSHOT)
         if content is not None:
-            _write(root / snapshot_name(last.end_offset + 1), bytes(memoryview(content)))
+            _write(root / snapshot_name(last.end_offset + 1), [content])
     for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
         found = where.beginning(os.path.join(where.directory, name), 1 << 30)
         if found is not None:
-            _write(root / name, found[0])
+            _write(root / name, [found[0]])
     sync_directory(root)
     return count
 
 
-def _copy(source: LogFile, size: int, target: Path) -> None:
-    with open(target, "xb") as out:
-        for position in range(0, size, _COPY_BYTES):
-            out.write(source.read(min(_COPY_BYTES, size - position), position))
-        out.flush()
-        os.fsync(out.fileno())
+def _pieces(source: LogFile, size: int) -> Iterator[bytes]:
+    for position in range(0, size, _COPY_BYTES):
+        yield source.read(min(_COPY_BYTES, size - position), position)
 
 
-def _write(target: Path, content: bytes) -> None:
+def _write(target: Path, pieces: Iterable[Block]) -> None:
     with open(target, "xb") as out:
-        out.write(content)
+        out.writelines(map(memoryview, pieces))
         out.flush()
         os.fsync(out.fileno())

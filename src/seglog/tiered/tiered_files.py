@@ -40,7 +40,7 @@ from seglog.tiered.segment_selection import Piece, TierFinding
 if TYPE_CHECKING:
     from seglog.tiered.bucket import Bucket
 
-__all__ = ["TieredFiles"]
+__all__ = ["INDEXES", "TieredFiles"]
 
 _HANDLES: Final = 8
 _LOOKS: Final = 4
@@ -50,8 +50,9 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 #: The magic byte of a batch (DefaultRecordBatch.MAGIC_OFFSET), in every format.
 _MAGIC_AT: Final = 16
 _HEAD_BYTES: Final = _MAGIC_AT + 1
-_INDEXES: Final = ((FileKind.INDEX, IndexType.OFFSET), (FileKind.TIME_INDEX, IndexType.TIMESTAMP),
-                   (FileKind.TXN_INDEX, IndexType.TRANSACTION))
+#: The indexes of a segment, each by its name here and in a tier.
+INDEXES: Final = ((FileKind.INDEX, IndexType.OFFSET), (FileKind.TIME_INDEX, IndexType.TIMESTAMP),
+                  (FileKind.TXN_INDEX, IndexType.TRANSACTION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class TieredFiles(SurvivesFork):
             versions[os.path.basename(log)] = self._version(segment, limit, table)
             names.append(file_name(base, FileKind.LOG))
             self._names[base, FileKind.LOG] = log
-            for kind, index in _INDEXES:
+            for kind, index in INDEXES:
                 if self.bucket.layout.has_index(segment, index):
                     names.append(file_name(base, kind))
                     self._names[base, kind] = f"{log}#{index.value}"
@@ -195,7 +196,7 @@ class TieredFiles(SurvivesFork):
     def _enter(self, segment: RemoteSegment, table: dict[str, _File]) -> str:
         log = self.bucket.layout.log_path(self.bucket.tree, segment)
         table[log] = _File(segment)
-        for _, index in _INDEXES:
+        for _, index in INDEXES:
             table[f"{log}#{index.value}"] = _File(segment, index)
         return log
 
@@ -337,7 +338,7 @@ class TieredFiles(SurvivesFork):
         """The file in the tier with the content of a local file that was deleted; None if its
         segment is not there."""
         parsed = parse_file_name(os.path.basename(path))
-        kinds = {FileKind.LOG: None, **dict(_INDEXES)}
+        kinds = {FileKind.LOG: None, **dict(INDEXES)}
         if self._local is None or parsed.offset is None or parsed.kind not in kinds:
             return None
         directory = os.path.dirname(path)

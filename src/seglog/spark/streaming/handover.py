@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 
+from seglog.spark.option_values import option_texts
 from seglog.spark.streaming.bounds import WatchedLogs
 from seglog.spark.streaming.positions import as_json
 from seglog.spark.streaming.stream_options import parse_stream_options
@@ -28,8 +29,7 @@ def end_offsets(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     KafkaStorageError, and CorruptDataError for a log with a damaged end.
     """
     places = [path] if isinstance(path, str | os.PathLike) else list(path)
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value)
-             for name, value in options.items()}
+    given = option_texts(options)
     if len(places) == 1:
         given["path"] = os.fspath(places[0])
     else:
