@@ -17,6 +17,7 @@ import pytest
 
 from seglog._native.batch import BATCH_DTYPE, scan
 from seglog._native.crc32c import crc32c
+from seglog.arguments import shown
 from seglog.errors import KafkaStorageError
 from seglog.fragments import Fragment, StreamBatch, check_target, finish_commit
 from seglog.fragments import journal as journal_module
@@ -458,3 +459,11 @@ def test_a_job_that_ends_keeps_the_files_of_a_commit_that_cannot_be_looked_up(
         written.job.end()
     assert left_over(tmp_path) == [written.fragments[0].name]
     assert rest(tmp_path) == []
+
+
+def test_a_value_of_too_many_levels_is_named_by_its_type() -> None:
+    """Of a list as deep as JSON is parsed, Python 3.12 cannot make a text."""
+    value: list[Any] = []
+    for _ in range(1_000_000):
+        value = [value]
+    assert shown(value) == "a list of too many levels"

@@ -55,9 +55,11 @@ class CheckedJson:
             raise self.damaged(path, f"{size} bytes, at most {self.bytes_max} are read",
                                expected=self.bytes_max, found=size)
         try:
-            found = json.loads(content)
+            return self._checked(path, json.loads(content))
         except (ValueError, RecursionError) as error:
             raise self.damaged(path, str(error), getattr(error, "pos", 0), "JSON") from None
+
+    def _checked(self, path: str, found: Any) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise self.damaged(path, f"no object: {shown(found)}", 0, "an object", found)
         if _CHECKSUM in found:
