@@ -26,6 +26,7 @@ from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
 from tests.crash.compacted import write_compacted
 from tests.crash.embedded import write_embedded
+from tests.crash.managed import write_managed
 from tests.crash.writer import append_in_trouble, write
 from tests.differential.ours import EXPIRATION_MS, inputs_of
 from tests.faults.operations import operate_log, operate_manager
@@ -89,7 +90,8 @@ def state_of(log: LoadedLog) -> Answer:
 
 JOBS: dict[str, Callable[..., Job]] = {
     one.__name__: one for one in (load, manage, command, write, append_in_trouble,
-                                  write_compacted, write_embedded, operate_log, operate_manager)}
+                                  write_compacted, write_embedded, write_managed, operate_log,
+                                  operate_manager)}
 
 
 def told(error: BaseException) -> Answer:
