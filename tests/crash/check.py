@@ -26,7 +26,7 @@ def recover(root: Path, seed: int, promises: Promises, source: random.Random, *,
         assert held >= wanted, f"ends at {held}, {wanted} was promised"
         assert log.log_start_offset <= max(promises.start_at_most, promises.start)
         start = log.log_start_offset
-        found, held = texts(root, start, held)
+        found, held = texts(root / PARTITION, start, held)
         assert held >= wanted, f"readable to {held}, {wanted} was promised"
         assert list(found) == list(range(start, held)), "a hole, or something twice"
         for offset, text in found.items():
@@ -42,15 +42,14 @@ def recover(root: Path, seed: int, promises: Promises, source: random.Random, *,
         log.close_handlers()
 
 
-def texts(root: Path, start: int, end: int) -> tuple[dict[int, str], int]:
+def texts(path: Path, start: int, end: int) -> tuple[dict[int, str], int]:
     """The texts of all records in [start, end) by the files alone, in their order, and where they
     end: at `end`, or before a batch that is below those before it. No CRC covers a base offset, so
     recovery keeps a batch that reached the disk without its first bytes, as Kafka's does."""
     found: dict[int, str] = {}
     last = -1
-    bases = sorted(int(path.stem) for path in (root / PARTITION).glob("*.log"))
-    for base in bases:
-        data = segment_path(root / PARTITION, base).read_bytes()
+    for base in sorted(int(log.stem) for log in path.glob("*.log")):
+        data = segment_path(path, base).read_bytes()
         for offset, text in records_of(data):
             if offset < last:
                 return found, min(end, max(start, last + 1))

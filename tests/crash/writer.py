@@ -158,8 +158,11 @@ class Writer:
         if to < self.log.log_start_offset:
             return
         self.say("truncating", to=to)
-        self.log.truncate_to(to)
+        self.cut(to)
         self.say("truncated", end=self.log.log_end_offset)
+
+    def cut(self, offset: int) -> None:
+        self.log.truncate_to(offset)
 
     def start(self) -> None:
         """Records are deleted from the log's start."""

@@ -26,6 +26,8 @@ from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
 from tests.crash.compacted import write_compacted
 from tests.crash.embedded import write_embedded
+from tests.crash.managed import write_managed
+from tests.crash.tiered import write_tiered
 from tests.crash.writer import append_in_trouble, write
 from tests.differential.ours import EXPIRATION_MS, inputs_of
 from tests.faults.operations import operate_log, operate_manager
@@ -79,6 +81,13 @@ def command(arguments: list[str]) -> Job:
     return work
 
 
+def write_fragments(**how: Any) -> Job:
+    """Jobs of fragments, which need pyarrow (tests/crash/fragments.py)."""
+    from tests.crash import fragments
+
+    return fragments.write_fragments(**how)
+
+
 def state_of(log: LoadedLog) -> Answer:
     """What has to be the same whenever a log was loaded."""
     return {"log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
@@ -89,7 +98,8 @@ def state_of(log: LoadedLog) -> Answer:
 
 JOBS: dict[str, Callable[..., Job]] = {
     one.__name__: one for one in (load, manage, command, write, append_in_trouble,
-                                  write_compacted, write_embedded, operate_log, operate_manager)}
+                                  write_compacted, write_embedded, write_fragments,
+                                  write_managed, write_tiered, operate_log, operate_manager)}
 
 
 def told(error: BaseException) -> Answer:

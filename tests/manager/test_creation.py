@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import uuid
 from pathlib import Path
 
@@ -45,6 +46,26 @@ def test_the_directory_with_the_fewest_logs(roots: list[Path]) -> None:
             log = manager.get_or_create_log(TopicPartition("new", number))
             assert log.path == str(roots[root] / f"new-{number}")
             assert os.path.isdir(log.path) and manager.get_log(log.topic_partition) is log
+
+
+def test_a_new_log_does_not_get_the_offsets_of_a_deleted_one(
+        roots: list[Path], tmp_path: Path) -> None:
+    """A crash came between the deletion and its checkpoints, and another one after the flush."""
+    key, lines = TopicPartition("new", 0), {"log-start-offset-checkpoint": 50,
+                                            "recovery-point-offset-checkpoint": 90}
+    for name, offset in lines.items():
+        (roots[1] / name).write_text(f"0\n1\nnew 0 {offset}\n")
+    with seglog.LogManager(roots[1:]) as manager:
+        manager.maybe_update_preferred_log_dir(key, roots[1])
+        log = manager.get_or_create_log(key)
+        end = fill(log, 5)
+        log.flush()
+        shutil.copytree(roots[1], tmp_path / "crashed")
+    (tmp_path / "crashed" / ".lock").unlink(missing_ok=True)
+    with seglog.LogManager([tmp_path / "crashed"]) as manager:
+        found = manager.get_log(key)
+        assert found is not None
+        assert (found.log_start_offset, found.log_end_offset) == (0, end)
 
 
 def test_a_new_log_works_and_is_there_at_the_next_start(

@@ -11,6 +11,7 @@ import pytest
 
 from seglog.objects import directory_store
 from seglog.objects.directory_store import DirectoryStore
+from seglog.objects.store import StoreError
 
 
 def test_a_file_that_is_deleted_while_it_is_listed(tmp_path: Path,
@@ -30,3 +31,18 @@ def test_a_file_that_is_deleted_while_it_is_listed(tmp_path: Path,
     monkeypatch.setattr(directory_store.os, "scandir", deleting)
     objects, prefixes = DirectoryStore(tmp_path).list("")
     assert [one.key for one in objects] == ["a.log", "c.log"] and prefixes == []
+
+
+def test_a_written_object_is_durable_with_its_directories(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tier deletes local segments after it: a power cut may not take a new directory away."""
+    synced = list[str]()
+    monkeypatch.setattr(directory_store, "_sync_directory",
+                        lambda path: synced.append(os.path.relpath(path, tmp_path)))
+    store = DirectoryStore(tmp_path / "tier")
+    store.write("orders-0/00.log", b"1")
+    assert synced == [".", "tier", "tier/orders-0"]
+    store.write("orders-0/01.log", b"1")
+    assert synced[3:] == ["tier/orders-0"]
+    with pytest.raises(StoreError):
+        store.write("orders-0/00.log/02.log", b"1")

@@ -177,6 +177,18 @@ def stepped(tmp_path: Path) -> Iterator[Stepped]:
     made.logs.shutdown()
 
 
+def test_what_a_crash_left_is_durable_before_it_is_visible(stepped: Stepped) -> None:
+    """An event that a second crash could take away may not cost local segments."""
+    log = stepped.logs.get_log(TopicPartition(REMOTE_LOG_METADATA_TOPIC, 0))
+    assert log is not None
+    builder = RecordBatchBuilder()
+    builder.append(NOW_MS, None, serialize(segment(0, 9)))
+    log.append_as_leader(builder.build(), 0)
+    assert (log.recovery_point, log.high_watermark) == (0, 0)
+    stepped.topic.open()
+    assert (log.recovery_point, log.high_watermark) == (1, 1)
+
+
 def test_a_partition_without_events_is_initialized_at_once(stepped: Stepped) -> None:
     stepped.task.add_assignments([ORDERS])
     assert stepped.store.partitions == ()

@@ -9,6 +9,7 @@ import uuid
 from seglog.config import LogConfig
 from seglog.errors import IllegalStateError, InconsistentTopicIdError, KafkaStorageError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
+from seglog.manager.offset_checkpoints import write_recovery_points
 from seglog.manager.state import ManagerState
 from seglog.manager.table import dir_of
 from seglog.model import TopicPartition
@@ -98,7 +99,7 @@ class LogCreation:
         state = self._state
         name = future_dir_name(key, uuid.uuid4().hex) if is_future else str(key)
         path = next((path for log_dir in log_dirs
-                     if (path := self._make_directory(log_dir, name)) is not None), None)
+                     if (path := self._make_directory(log_dir, key, name)) is not None), None)
         if path is None:
             raise KafkaStorageError(f"No log directories available. Tried {', '.join(log_dirs)}")
         config = state.configs.of(key.topic)
@@ -118,14 +119,17 @@ class LogCreation:
         self._preferred.pop(key, None)
         return log
 
-    def _make_directory(self, log_dir: str, name: str) -> str | None:
+    def _make_directory(self, log_dir: str, key: TopicPartition, name: str) -> str | None:
         """Creates the partition's directory, durably; None if the data directory does not work."""
         directories = self._state.directories
-        if directories.get(directories.configured(log_dir)) is None:
+        directory = directories.get(directories.configured(log_dir))
+        if directory is None:
             _log.warning("Can not create log %s because log directory %s is offline", name, log_dir)
             return None
         path = os.path.join(log_dir, name)
         try:
+            if directory.has_line_without_log(key):
+                write_recovery_points(directory, self._state.table)
             make_directories(path)
             sync_directory(log_dir)
         except OSError as error:

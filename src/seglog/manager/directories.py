@@ -69,6 +69,8 @@ class LogDirectory:
         self.loading_failed = False
         # Checkpointed offsets of logs that are not loaded, by checkpoint: they stay in the files.
         self._on_file: dict[str, dict[TopicPartition, int]] = {}
+        # Partitions with a line and no log: a crash came between a deletion and its checkpoints.
+        self._without_log: set[TopicPartition] = set()
         self._channel = channel
         self._file_lock = FileLock(os.path.join(path, LOCK_FILE))
         self._offsets_lock = threading.Lock()
@@ -142,6 +144,7 @@ class LogDirectory:
             self.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, log_start_offsets())
             if points is not None:
                 self.write_checkpoint(RECOVERY_POINT_CHECKPOINT, points)
+                self._without_log.clear()
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint atomically and durably. Raises KafkaStorageError.
@@ -178,6 +181,12 @@ class LogDirectory:
             with self._checkpoint_locks[name]:
                 self._on_file[name] = {key: offset for key, offset in found.items()
                                        if key in keys}
+                self._without_log |= {key for key in found if key not in keys}
+
+    def has_line_without_log(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint may still have offsets of an earlier log of this partition. A new
+        one would begin there after a crash: write the checkpoints first."""
+        return key in self._without_log
 
     @property
     def knows_its_logs(self) -> bool:

@@ -60,7 +60,7 @@ class DirectoryStore:
         directory = os.path.dirname(path)
         part = os.path.join(directory, f".{os.path.basename(path)}.{os.getpid()}.part")
         try:
-            os.makedirs(directory, exist_ok=True)
+            _make_directories(directory)
             try:
                 if isinstance(content, Path):
                     shutil.copyfile(content, part)  # in the kernel, where it can
@@ -101,6 +101,21 @@ class DirectoryStore:
             pass
         except OSError as error:
             raise _failure(error) from None
+
+
+def _make_directories(path: str) -> None:
+    """Creates a directory and its parents, durably."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path) or os.curdir
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except FileExistsError:  # another thread has created it
+            if not os.path.isdir(each):
+                raise
+        _sync_directory(os.path.dirname(each) or os.curdir)
 
 
 def _sync_directory(path: str) -> None:

@@ -122,10 +122,12 @@ class EmbeddedMetadataTopic:
                      REMOTE_LOG_METADATA_TOPIC, topic_id, count, self._config.topic_configs())
 
     def open(self) -> None:
-        """Makes the records of an earlier process visible: it synced what it acknowledged."""
+        """Makes the records of an earlier process visible, and durable first: a crash came perhaps
+        before its sync, and segments of which an event says that they are copied are deleted."""
         with _retriable("open"):
             for partition in range(self._config.metadata_topic_partitions_count):
                 log = self._log(partition)
+                log.flush()
                 log.update_high_watermark(log.log_end_offset)
 
     def close(self) -> None:
