@@ -14,6 +14,7 @@ from seglog.objects.directory_store import DirectoryStore
 from seglog.objects.requests import Requests
 from seglog.objects.store import ObjectInfo, ObjectVersion, StoreError
 from seglog.objects.urls import parse_url
+from tests.objects.faulty import Faulty
 
 
 class _System:
@@ -57,13 +58,31 @@ def test_obstore_lists_what_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None
 
     store = ObstoreStore(parse_url("s3://place"), StorageOptions({"aws_skip_signature": "true"}))
     wrong = {"path": "a.log", "size": 1, "e_tag": None, "last_modified": None}
-    monkeypatch.setattr(obstore, "list_with_delimiter",
-                        lambda *given: {"objects": [wrong], "common_prefixes": []})
+    async def answer(*given: object) -> dict[str, list[object]]:
+        return {"objects": [wrong], "common_prefixes": []}
+
+    monkeypatch.setattr(obstore, "list_with_delimiter_async", answer)
     monkeypatch.setattr(obstore, "head", lambda *given: wrong)
     with pytest.raises(StoreError):
         store.list("")
     with pytest.raises(StoreError):
         store.size("a.log")
+
+
+def test_pages_of_a_list_that_lead_in_a_circle(
+        faulty: Faulty, hasty: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every page names the next one."""
+    from seglog.objects import obstore_store
+
+    (faulty.root / "data" / "orders-0").mkdir(parents=True)
+    faulty.continuation = "again"
+    monkeypatch.setattr(obstore_store, "LIST_SECONDS_MAX", 1)
+    store = obstore_store.ObstoreStore(parse_url("s3://data"), StorageOptions(hasty))
+    with pytest.raises(StoreError, match="did not end in 1 seconds") as caught:
+        store.list("orders-0")
+    assert not caught.value.may_pass and len(faulty.asked) > 1
+    faulty.continuation = ""
+    assert store.list("orders-0") == ([], [])
 
 
 def test_a_directory_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
