@@ -58,6 +58,7 @@ class Faulty:
     quote: str = '"'  # around entity tags in a list; Azure uses none
     asked: list[Asked] = field(default_factory=list)
     stall_seconds: float = 2.0
+    continuation: str = ""  # every page of a list ends with this token, and none is the last
     is_noting: bool = True  # `asked` gets every request
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -239,7 +240,10 @@ class _Handler(BaseHTTPRequestHandler):
                     f"<Contents><Key>{key}</Key><Size>{path.stat().st_size}</Size>"
                     f"<ETag>{self.faulty.quote}{self.faulty.etag(path)}{self.faulty.quote}</ETag>"
                     "<LastModified>2026-11-22T12:00:00.000Z</LastModified></Contents>")
-        return ("<ListBucketResult><IsTruncated>false</IsTruncated>"
+        token = self.faulty.continuation
+        more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}" \
+            "</NextContinuationToken>" if token else "<IsTruncated>false</IsTruncated>"
+        return (f"<ListBucketResult>{more}"
                 f"{''.join(parts)}</ListBucketResult>").encode()
 
     def _answer(self, status: int, body: bytes, tag: str = "") -> None:

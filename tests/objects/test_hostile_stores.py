@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +16,11 @@ from seglog.errors import KafkaStorageError
 from seglog.objects import StorageOptions, directory_store
 from seglog.objects.directory_store import DirectoryStore
 from seglog.objects.requests import Requests
+from seglog.objects.s3_uploads import S3Uploads
 from seglog.objects.store import ObjectInfo, ObjectVersion, StoreError
 from seglog.objects.urls import parse_url
+from tests.objects.faulty import Faulty
+from tests.objects.server import options_of
 
 
 class _System:
@@ -57,13 +64,31 @@ def test_obstore_lists_what_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None
 
     store = ObstoreStore(parse_url("s3://place"), StorageOptions({"aws_skip_signature": "true"}))
     wrong = {"path": "a.log", "size": 1, "e_tag": None, "last_modified": None}
-    monkeypatch.setattr(obstore, "list_with_delimiter",
-                        lambda *given: {"objects": [wrong], "common_prefixes": []})
+    async def answer(*given: object) -> dict[str, list[object]]:
+        return {"objects": [wrong], "common_prefixes": []}
+
+    monkeypatch.setattr(obstore, "list_with_delimiter_async", answer)
     monkeypatch.setattr(obstore, "head", lambda *given: wrong)
     with pytest.raises(StoreError):
         store.list("")
     with pytest.raises(StoreError):
         store.size("a.log")
+
+
+def test_pages_of_a_list_that_lead_in_a_circle(
+        faulty: Faulty, hasty: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every page names the next one."""
+    from seglog.objects import obstore_store
+
+    (faulty.root / "data" / "orders-0").mkdir(parents=True)
+    faulty.continuation = "again"
+    monkeypatch.setattr(obstore_store, "LIST_SECONDS_MAX", 1)
+    store = obstore_store.ObstoreStore(parse_url("s3://data"), StorageOptions(hasty))
+    with pytest.raises(StoreError, match="did not end in 1 seconds") as caught:
+        store.list("orders-0")
+    assert not caught.value.may_pass and len(faulty.asked) > 1
+    faulty.continuation = ""
+    assert store.list("orders-0") == ([], [])
 
 
 def test_a_directory_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,3 +132,43 @@ def test_a_listing_of_other_keys() -> None:
     requests = Requests(Store("/"), StorageOptions())
     assert requests.list("data/orders-0", "s3://bucket/data/orders-0") == (
         {"1.log": ObjectVersion(1)}, ["1.log"])
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """The port of a server that answers everything with these bytes."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            self.request.sendall(answer)
+
+    class Server(socketserver.ThreadingTCPServer):
+        allow_reuse_address = daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("answer", [
+    b"no status line\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", b"",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n<a>&b",
+    b"HTTP/1.1 302 Found\r\nLocation: nonsense://\r\nContent-Length: 0\r\n\r\n",
+], ids=["status line", "length", "nothing", "chunks", "headers", "document", "redirect"])
+def test_uploads_of_a_server_that_speaks_otherwise(answer: bytes) -> None:
+    with answering(answer) as port:
+        uploads = S3Uploads(parse_url("s3://place"), StorageOptions(options_of(port)))
+        with pytest.raises(StoreError, match="unfinished uploads"):
+            uploads.unfinished("orders-0")
+
+
+def test_an_endpoint_that_is_none() -> None:
+    options = {**options_of(1), "aws_endpoint": "localhost:9000", "aws_endpoint_url": "localhost"}
+    with pytest.raises(StoreError, match="unfinished uploads"):
+        S3Uploads(parse_url("s3://place"), StorageOptions(options)).unfinished("orders-0")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +25,8 @@ from seglog.objects.urls import ObjectUrl
 
 __all__ = ["ObstoreStore"]
 
+#: The longest that the pages of one list may take: of millions of objects it is some minutes.
+LIST_SECONDS_MAX: Final = 3600
 # Settings of obstore's HTTP client; all other names belong to the store's configuration.
 _CLIENT: Final = frozenset((
     "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only",
@@ -68,11 +73,33 @@ class ObstoreStore:
     def list(self, prefix: str) -> tuple[list[ObjectInfo], list[str]]:
         """See ObjectStore."""
         try:
-            found = obstore.list_with_delimiter(self._store, prefix or None)
+            found = self._listed(prefix)
             return ([ObjectInfo(meta["path"], _version(meta))
                      for meta in found["objects"]], list(found["common_prefixes"]))
         except Exception as error:
             raise self._failure(error) from None
+
+    def _listed(self, prefix: str) -> Any:
+        """obstore's list. It follows the store's tokens from page to page by itself, also where
+        they lead in a circle: only its task can be cancelled. An event loop of a thread of its own
+        has it, because the caller's may have a loop."""
+        answer: Future[Any] = Future()
+
+        async def ask() -> Any:
+            return await asyncio.wait_for(
+                obstore.list_with_delimiter_async(self._store, prefix or None), LIST_SECONDS_MAX)
+
+        def run() -> None:
+            try:
+                answer.set_result(asyncio.run(ask()))
+            except TimeoutError:
+                answer.set_exception(StoreError(
+                    f"the list did not end in {LIST_SECONDS_MAX} seconds"))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=run, name="seglog-list", daemon=True).start()
+        return answer.result()
 
     def size(self, key: str) -> ObjectVersion:
         """See ObjectStore."""
@@ -114,6 +141,8 @@ class ObstoreStore:
             self._uploads.abort(prefix)
 
     def _failure(self, error: Exception) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
         reason = _reason(error, self._options)
         if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
             return StoreError("no such object", is_missing=True)

@@ -12,6 +12,7 @@ import os
 import urllib.error
 import urllib.request
 from datetime import datetime, UTC
+from http.client import HTTPException
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
@@ -23,6 +24,8 @@ from seglog.objects.urls import ObjectUrl
 __all__ = ["S3Uploads"]
 
 _ANSWER_BYTES_MAX: Final = 4 << 20
+#: What urllib raises; ValueError for an endpoint that is no URL, or a chunk without a length.
+_FAILURES: Final = (OSError, HTTPException, ValueError)
 _EMPTY: Final = hashlib.sha256(b"").hexdigest()
 
 
@@ -69,7 +72,7 @@ class S3Uploads:
             except urllib.error.HTTPError as error:
                 if error.code != 404:  # it ended meanwhile
                     raise _failure(error) from None
-            except OSError as error:
+            except _FAILURES as error:
                 raise _failure(error) from None
         return len(found)
 
@@ -80,7 +83,7 @@ class S3Uploads:
         try:
             answer = self._ask("GET", "", {"uploads": "", "prefix": prefix})
             document = ElementTree.fromstring(answer)
-        except (OSError, ElementTree.ParseError) as error:
+        except (*_FAILURES, ElementTree.ParseError) as error:
             raise _failure(error) from None
         found = []
         for element in document.iter():

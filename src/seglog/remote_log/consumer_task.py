@@ -7,11 +7,13 @@ import threading
 from collections import deque
 from collections.abc import Collection
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from seglog.errors import (
-    CorruptDataError, IllegalArgumentError, MetadataParseError, RemoteMetadataTimeoutError,
-    RemoteStorageError, RetriableRemoteStorageError,
+    CorruptDataError, CorruptRecordError, IllegalArgumentError, IllegalStateError,
+    MetadataParseError, RemoteMetadataTimeoutError, RemoteStorageError,
+    RetriableRemoteStorageError,
 )
 from seglog.log.scheduler import Time
 from seglog.remote_log.metadata_transport import ConsumedRecord, MetadataTransport
@@ -216,6 +218,9 @@ class ConsumerTask:
         self._read[record.partition] = record.offset
 
     def _decoded(self, record: ConsumedRecord) -> RemoteLogMetadata | None:
+        if record.error is not None:
+            self._skip(record, record.error)
+            return None
         try:
             if record.value is None:
                 raise MetadataParseError("The record has no value",
@@ -228,12 +233,13 @@ class ConsumerTask:
     def _apply(self, record: ConsumedRecord, event: RemoteLogMetadata) -> None:
         try:
             self._store.handle_remote_log_metadata(event)
-        except IllegalArgumentError as error:
+        except (IllegalArgumentError, IllegalStateError) as error:
             self._skip(record, error)
 
     def _skip(self, record: ConsumedRecord,
-              error: CorruptDataError | IllegalArgumentError) -> None:
-        skipped = SkippedMetadata(record.partition, record.offset, record.offset + 1, error)
+              error: CorruptDataError | IllegalArgumentError | IllegalStateError) -> None:
+        first = record.offset if record.first_offset is None else record.first_offset
+        skipped = SkippedMetadata(record.partition, first, record.offset + 1, error)
         _logger.error("Skipped a record: %s", skipped)
         self.skipped.append(skipped)
 
@@ -259,12 +265,14 @@ class ConsumerTask:
                          self._time.milliseconds() - self._uninitialized_ms)
 
     def _initialized(self, user: _UserPartition) -> None:
-        self._store.mark_initialized(user.key)
+        # One whose deletion is in the topic has no segments, and answers nothing.
+        with suppress(IllegalStateError):
+            self._store.mark_initialized(user.key)
         user.is_initialized = True
 
     def _finish_waiters(self) -> None:
         """Completes the writes that were read back, and fails those that timed out."""
-        done: list[_Waiter] = []
+        done: list[tuple[int, _Waiter]] = []
         late: list[tuple[int, _Waiter]] = []
         now = self._time.milliseconds()
         with self._changed:
@@ -272,19 +280,30 @@ class ConsumerTask:
                 read, left = self._read.get(partition, -1), []
                 for waiter in waiters:
                     if waiter.offset <= read:
-                        done.append(waiter)
+                        done.append((partition, waiter))
                     elif now > waiter.deadline_ms:
                         late.append((partition, waiter))
                     else:
                         left.append(waiter)
                 self._waiters[partition] = left
-        for waiter in done:
-            waiter.future.set_result(None)
+        for partition, waiter in done:
+            lost = self._damage_at(partition, waiter.offset)
+            if lost is None:
+                waiter.future.set_result(None)
+            else:
+                waiter.future.set_exception(RemoteStorageError(
+                    f"The record cannot be read back: {lost}"))
         for partition, waiter in late:
             _logger.warning("Expected offset for partition %d is %d, but the read offset is %d",
                             partition, waiter.offset, self._read.get(partition, -1))
             waiter.future.set_exception(RemoteMetadataTimeoutError(
                 "Timed out in catching up with the expected offset by consumer."))
+
+    def _damage_at(self, partition: int, offset: int) -> SkippedMetadata | None:
+        return next((one for one in tuple(self.skipped)
+                     if one.partition == partition and one.next_offset is not None
+                     and one.offset <= offset < one.next_offset
+                     and isinstance(one.error, CorruptRecordError)), None)
 
     def close(self) -> None:
         """Ends the task; waiting callers get an error. A second call does nothing."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from typing import Protocol
 
-from seglog.arrow.batch_bytes import BadBytes, decode_chunk
+from seglog.arrow.batch_bytes import decode_chunk
 from seglog.config import LogConfig
 from seglog.errors import (
-    KafkaStorageError, OffsetOutOfRangeError, RemoteStorageError,
-    RetriableRemoteStorageError, SeglogError,
+    CorruptDataError, CorruptRecordError, KafkaStorageError, OffsetOutOfRangeError,
+    RemoteStorageError, RetriableRemoteStorageError, SeglogError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.scheduler import Time
@@ -204,41 +205,55 @@ class EmbeddedMetadataTopic:
         return found
 
     def _read(self, partition: int) -> list[ConsumedRecord]:
+        """The next records. Offsets between them that are damaged or absent become one that has the
+        error; so do those up to the next segment if no record can be read."""
         log, position = self._log(partition), self._positions[partition]
-        position = max(position, log.log_start_offset)
-        if position >= log.high_watermark:
+        position = following = max(position, log.log_start_offset)
+        end = log.high_watermark
+        if position >= end:
             return []
+        damage: list[CorruptDataError] = []
+        found: list[ConsumedRecord] = []
+        rows = list(self._rows(log, position, damage))
+        for (offset, value), (after, _) in pairwise([*rows, (end, None)]):
+            # A batch's CRC does not cover its offset: one that is not between its neighbours' is
+            # damaged.
+            if following <= offset < (after if after > following else end):
+                if offset > following:
+                    found.append(_lost(log, partition, following, offset, damage))
+                found.append(ConsumedRecord(partition, offset, value))
+                following = offset + 1
+        if following == position:
+            with log.lock:
+                bases = log.segments.base_offsets.tolist()
+            following = min([end, *(base for base in bases if base > position)])
+            found.append(_lost(log, partition, position, following, damage))
+        self._positions[partition] = following
+        return found
+
+    def _rows(self, log: UnifiedLog, position: int, damage: list[CorruptDataError]
+              ) -> Iterator[tuple[int, bytes | None]]:
+        """Offsets and values from `position` on; adds what cannot be read to `damage`."""
         try:
             data = log.read(position, _POLL_BYTES, "read_uncommitted").records
         except OffsetOutOfRangeError as error:  # retention deleted it: continues at the new start
             raise RetriableRemoteStorageError(str(error)) from error
-        records = [ConsumedRecord(partition, offset, value)
-                   for columns in decode_chunk(data, _COLUMNS, name=str(self._key(partition)),
-                                               on_bad=self._tell)
-                   for rows in (columns.to_pylists(),)
-                   for offset, value in zip(rows["offset"], rows["value"], strict=True)
-                   if offset >= position]
-        end = _end_of(data, position)
-        self._positions[partition] = end if end > position else log.high_watermark
-        return records
-
-    @staticmethod
-    def _tell(bad: BadBytes) -> None:
-        _logger.error("Skipped bytes %d to %d of what was read: %s", bad.start, bad.end, bad.error)
+        except CorruptDataError as error:
+            damage.append(error)
+            return
+        for columns in decode_chunk(data, _COLUMNS, name=str(log.topic_partition),
+                                    on_bad=lambda bad: damage.append(bad.error)):
+            rows = columns.to_pylists()
+            yield from zip(rows["offset"], rows["value"], strict=True)
 
 
-def _end_of(data: bytes, position: int) -> int:
-    """The offset after the last whole batch."""
-    at = 0
-    while at + 61 <= len(data):
-        size = int.from_bytes(data[at + 8:at + 12]) + 12
-        if at + size > len(data):
-            break
-        base = int.from_bytes(data[at:at + 8])
-        delta = int.from_bytes(data[at + 23:at + 27]) if data[at + 16] >= 2 else 0
-        position = max(position, base + delta + 1)
-        at += size
-    return position
+def _lost(log: UnifiedLog, partition: int, first: int, end: int, damage: list[CorruptDataError]
+          ) -> ConsumedRecord:
+    """Stands for offsets [first, end), for the first reason in `damage`, which is then empty."""
+    error = damage[0] if damage else CorruptRecordError(
+        f"{log.path}: offsets {first} to {end - 1} are absent", file=log.path)
+    damage.clear()
+    return ConsumedRecord(partition, end - 1, None, error, first)
 
 
 class _retriable:

@@ -6,15 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+from seglog.errors import CorruptDataError
+
 __all__ = ["ConsumedRecord", "MetadataTransport"]
 
 
 class ConsumedRecord(NamedTuple):
-    """A record of the topic; its key is ignored."""
+    """A record of the topic; its key is ignored. With an `error` it stands for the records from
+    `first_offset` to `offset`, which are damaged or absent."""
 
     partition: int
     offset: int
     value: bytes | None
+    error: CorruptDataError | None = None
+    first_offset: int | None = None
 
 
 class MetadataTransport(Protocol):
@@ -47,7 +52,7 @@ class MetadataTransport(Protocol):
         """(first offset, end offset) of each."""
 
     def poll(self, timeout_ms: int) -> Sequence[ConsumedRecord]:
-        """The next records; waits up to `timeout_ms` for one. Skips damage and logs it."""
+        """The next records, and what is damaged between them; waits up to `timeout_ms` for one."""
 
     def wakeup(self) -> None:
         """Ends a waiting `poll`."""

@@ -70,9 +70,12 @@ class RemoteReads:
 
     def _segment_of(self, key: TopicIdPartition, log: UnifiedLog,
                     offset: int) -> RemoteLogSegmentMetadata | None:
+        """None also for a segment that ends before the offset: one whose epochs begin after its
+        end. The search after it would find it again, without end."""
         epoch = epochs_of(log).epoch_for_offset(offset)
-        return None if epoch is None else self._metadata.remote_log_segment_metadata(
+        found = None if epoch is None else self._metadata.remote_log_segment_metadata(
             key, epoch, offset)
+        return None if found is None or found.end_offset < offset else found
 
     def _read_segment(self, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int,
                       min_one_message: bool) -> FetchDataInfo | None:
@@ -126,7 +129,7 @@ class RemoteReads:
             if first is not None and entry.epoch >= first:
                 found = self._metadata.next_segment_with_txn_index(
                     key, entry.epoch, max(entry.start_offset, offset))
-                if found is not None:
+                if found is not None and found.end_offset >= offset:
                     return found
         return None
 

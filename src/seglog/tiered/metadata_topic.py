@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seglog.errors import (
-    CorruptDataError, DuplicatePartitionError, IllegalArgumentError, KafkaStorageError,
-    MetadataParseError, UnknownTopicOrPartitionError,
+    CorruptDataError, DuplicatePartitionError, IllegalArgumentError, IllegalStateError,
+    KafkaStorageError, MetadataParseError, UnknownTopicOrPartitionError,
 )
 from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
@@ -38,7 +38,7 @@ class SkippedMetadata:
     partition: int
     offset: int
     next_offset: int | None
-    error: CorruptDataError | IllegalArgumentError
+    error: CorruptDataError | IllegalArgumentError | IllegalStateError
 
     def __str__(self) -> str:
         if self.next_offset == self.offset + 1:
