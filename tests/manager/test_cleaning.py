@@ -332,6 +332,16 @@ def test_a_cleaner_that_is_off(roots: list[Path], caplog: pytest.LogCaptureFixtu
         "scheduler, or log.cleaner.enable is false: t"]
 
 
+def test_a_start_without_tasks_names_the_topics_that_stay_as_they_are(
+        roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    with manager_of(roots[0], scheduled=False) as manager:
+        new_log(manager, roots[0])
+    with caplog.at_level(logging.WARNING), manager_of(roots[0], scheduled=False) as manager:
+        assert len(caplog.messages) == 1 and "no cleaner runs" in caplog.text
+        manager._tasks.start(is_quiet=True)
+        assert len(caplog.messages) == 1
+
+
 def test_new_settings_start_no_cleaner(roots: list[Path]) -> None:
     """A manager without a scheduler has none; its rounds on demand take the settings."""
     with manager_of(roots[0], scheduled=False) as manager:
