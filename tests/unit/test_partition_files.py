@@ -14,6 +14,8 @@ from seglog.storage.paths import check_topic
 from seglog.storage.segment import LogSegment
 from seglog.storage.timestamps import ranges_since
 from tests.oracle.batch import Batch, Record, encode
+from tests.oracle.legacy import Message
+from tests.oracle.legacy import encode as encode_old
 
 
 def batch(offset: int) -> bytes:
@@ -56,3 +58,20 @@ def test_the_longest_topic_has_249_characters() -> None:
     check_topic("t" * 249)
     with pytest.raises(InvalidTopicError, match="longer than the max allowed length 249"):
         check_topic("t" * 250)
+
+
+@pytest.mark.parametrize(("timestamp", "position"), [
+    (0, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, None)])
+def test_a_segment_has_no_records_after_its_largest_timestamp(
+        tmp_path: Path, timestamp: int, position: int | None) -> None:
+    """0 if nothing is known: that of an old wrapper need not be its largest, and damage may hide
+    others."""
+    stamped = [encode(Batch(offset, 0, [Record(offset, at, b"k", b"v")], base_timestamp=at,
+                            max_timestamp=at)) for offset, at in enumerate((3, 5, 4))]
+    old = encode_old(Message(0, 1, value=b"v", timestamp=3))
+    for data, known in ((b"".join(stamped), True), (old, False),
+                        (stamped[0] + bytes(11) + b"\5" + stamped[1], False)):
+        for base, content in ((0, data), (9, batch(9))):
+            (tmp_path / f"{base:020d}.log").write_bytes(content)
+        with PartitionLog.open(tmp_path) as log:
+            assert log.segments[0].locate_times(timestamp) == (position if known else 0)
