@@ -271,3 +271,12 @@ def test_files_to_sync_are_closed_if_one_cannot_be_opened(
     assert caught.value.errno == errno.ELOOP
     assert [path for path, _ in here] == [str(tmp_path / "a"), str(tmp_path / "b")]
     assert {fd for _, fd in here} <= set(closed)
+
+
+@pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
+def test_times_are_whole_milliseconds(tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
+    (tmp_path / "f").touch()
+    for number in (0, 999_999, 1_000_000, 1_700_000_000_123_999_999):
+        os.utime(tmp_path / "f", ns=(0, number))
+        assert disk_of(str(tmp_path)).modified_ms("f") == number // 1_000_000
+    assert disk_of(str(tmp_path)).modified_ms("g") == 0

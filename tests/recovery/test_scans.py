@@ -205,3 +205,12 @@ def test_small_batches_make_small_pieces(extents: list[Extent],
     pieces = pieces_of(extents[:1], 10**6)
     assert max(until - start for _, start, until in pieces) <= 12 * BATCH_BYTES
     assert sum(until - start for _, start, until in pieces) == BATCHES * BATCH_BYTES
+
+
+@pytest.mark.parametrize("first", [0, 1, 20, 39])
+def test_an_extent_that_begins_inside_a_file_has_no_index(
+        extents: list[Extent], first: int) -> None:
+    rest = Extent(extents[0].path, first * BATCH_BYTES, extents[0].end)
+    with ThreadPoolExecutor(2) as pool, SegmentScans(pool, 2, chunk_bytes=700) as scans:
+        scans.expect([rest])
+        assert offsets(scans, rest) == all_of(0)[first:]
