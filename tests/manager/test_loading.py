@@ -30,6 +30,7 @@ from seglog.recovery.findings import Finding
 from seglog.log.unified_log import UnifiedLog
 from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.recovery.loader import LoadOptions, load_directory
+from seglog.recovery.partition_plan import LoadLevel
 from tests.manager.records import fill
 from tests.manager.support import copy, make_dir, snapshot
 from tests.support.waiting import PATIENCE, wait_for
@@ -160,6 +161,17 @@ def test_the_pools_are_resized_while_they_work(tmp_path: Path,
                        manager.resize_segment_loading_thread_pool):
             with pytest.raises(ConfigError, match="Value must be at least 1"):
                 resize(0)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_load_gets_no_more_threads_than_it_is_told(threads: int) -> None:
+    """One that began without an executor stays without."""
+    load = segment_loading.SegmentLoading("d", threads, LoadLevel.KAFKA)
+    load.resize(3)
+    assert load.threads == 3 and (load.pool is None) == (threads == 1)
+    if load.pool is not None:
+        assert load.pool.size == 3
+        load.pool.shutdown()
 
 
 def test_startup_callbacks_run_when_everything_is_loaded(
