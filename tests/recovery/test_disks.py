@@ -280,3 +280,25 @@ def test_times_are_whole_milliseconds(tmp_path: Path, disk_of: Callable[[str], D
         os.utime(tmp_path / "f", ns=(0, number))
         assert disk_of(str(tmp_path)).modified_ms("f") == number // 1_000_000
     assert disk_of(str(tmp_path)).modified_ms("g") == 0
+
+
+@pytest.mark.parametrize(("epochs", "left_over", "written"), [
+    ([EpochEntry(0, 0)], False, False), ([EpochEntry(1, 0)], False, True),
+    ([EpochEntry(0, 0)], True, True)])
+def test_epochs_that_are_there_already_are_not_written(
+        tmp_path: Path, epochs: list[EpochEntry], left_over: bool, written: bool) -> None:
+    """Unless a write was interrupted."""
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_text("0\n1\n0 0\n")
+    interrupted = tmp_path / (path.name + ".tmp")
+    if left_over:
+        interrupted.touch()
+    before = path.stat().st_ino
+    disk = RealDisk(str(tmp_path))
+    disk.look([path.name, interrupted.name])
+    writes: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seglog.recovery.disk.write_leader_epochs",
+                      lambda path, entries: writes.append(path))
+        disk.write_epochs(epochs)
+    assert writes == [str(path)] * written and path.stat().st_ino == before
