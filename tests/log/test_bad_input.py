@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.faults.box import snapshot
 from tests.log.test_fast_path import NOW, open_log
 from tests.oracle import batch as v2
 from tests.oracle import legacy
+from tests.oracle.compression import compress
 
 HOUR_MS = 3_600_000
 SETTINGS = {"segment_bytes": "1048576", "message_timestamp_before_max_ms": str(HOUR_MS),
@@ -44,12 +47,21 @@ def old(timestamp: int, *, codec: int = 0, timestamp_type: int = 0) -> bytes:
             else b"".join(map(legacy.encode, messages)))
 
 
+def of_sizes(key: int, value: int) -> bytes:
+    """A message of magic 1 without any byte after the sizes of its key and its value."""
+    body = struct.pack(">bbqi", 1, 0, NOW, key) + struct.pack(">i", value)
+    return struct.pack(">qiI", 1, len(body) + 4, zlib.crc32(body)) + body
+
+
 REFUSED: dict[str, tuple[str, bytes]] = {
     "larger than a segment": ("RecordBatchTooLargeException", batch(size=3000)),
     "larger than a message may be": ("RecordTooLargeException", batch(size=12000)),
     "too old": ("RecordValidationException", batch(NOW - 2 * HOUR_MS)),
     "from the future": ("RecordValidationException", batch(NOW + 2 * HOUR_MS)),
     "too old, compressed": ("RecordValidationException", batch(NOW - 2 * HOUR_MS, codec=4)),
+    "too old, before one that cannot be read": (
+        "IndexOutOfBoundsException", legacy.encode(legacy.Message(
+            0, 1, b"k", b"v", NOW - 2 * HOUR_MS)) + of_sizes(3, 1)),
     "too old, of magic 1": ("RecordValidationException", old(NOW - 2 * HOUR_MS)),
     "from the future, of magic 1": ("RecordValidationException", old(NOW + 2 * HOUR_MS)),
     "too old, of magic 1, compressed": (
@@ -155,4 +167,21 @@ def test_old_messages_of_these_times_are_taken(tmp_path: Path, timestamp: int, c
     end = log.log_end_offset
     log.append_as_leader(old(timestamp, codec=codec), 0)
     assert log.log_end_offset == end + 2
+    log.close()
+
+
+def test_messages_of_another_magic_than_their_wrapper_are_refused(tmp_path: Path) -> None:
+    """LogValidator.validateRecord."""
+    messages = [legacy.Message(0, 1, b"k", b"v", NOW), legacy.Message(1, 0, b"k", b"v")]
+    wrapper = legacy.Message(1, 1, value=compress(1, b"".join(map(legacy.encode, messages)),
+                                                  magic=1), timestamp=NOW, codec=1)
+    log = opened(tmp_path)
+    end = log.log_end_offset
+    with pytest.raises(RecordValidationError) as caught:
+        log.append_as_leader(legacy.encode(wrapper), 0)
+    error, = caught.value.record_errors
+    assert (error.batch_index, log.log_end_offset) == (1, end)
+    assert error.message.endswith(
+        "'s magic does not match outer magic 1 in topic partition t-0")
+    assert caught.value.invalid_exception.kafka_name == "InvalidRecordException"
     log.close()

@@ -190,6 +190,10 @@ def test_room_ends_where_the_limit_is() -> None:
     assert not builder.is_full
     builder.append(0, None, b"")
     assert builder.is_full and not builder.has_room_for(0, None, None)
+    unlimited = RecordBatchBuilder()
+    for _ in range(2):
+        unlimited.append(0, None, b"x" * 1000)
+    assert not unlimited.is_full and unlimited.has_room_for_bytes(1 << 30)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

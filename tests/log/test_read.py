@@ -23,6 +23,7 @@ from seglog.log.scheduler import MockTime
 from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage.markers import ControlType
+from tests.log.test_fast_path import open_log
 from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.support.held import open_files
@@ -305,3 +306,17 @@ def test_a_batch_without_records_keeps_its_form(make: Make, target: str, codec: 
     empty = v2.encode(v2.Batch(0, 1, [], codec=codec, base_timestamp=NOW, max_timestamp=NOW))
     log.append_as_leader(empty, 0, origin=AppendOrigin.COORDINATOR)
     assert (log.size - before, log.log_end_offset) == (size, 2)
+
+
+@pytest.mark.parametrize("size", [1, 300])
+def test_a_fetch_of_old_messages_returns_at_least_one_whole(tmp_path: Path, size: int) -> None:
+    messages = [legacy.encode(legacy.Message(n, 1, value=b"v" * size, timestamp=NOW))
+                for n in range(3)]
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / f"{0:020d}.log").write_bytes(b"".join(messages))
+    log = open_log(path)
+    log.update_high_watermark(3)
+    for limit, whole in ((1, 1), (len(messages[1]), 1), (2 * len(messages[1]), 2)):
+        assert bytes(log.fetch(1, limit).records) == b"".join(messages[1:1 + whole])
+    log.close()

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from seglog.errors import IllegalArgumentError
 from seglog.log.scheduler import MockScheduler, MockTime, Scheduler, Time
 from tests.support.waiting import wait_for
 
@@ -239,3 +240,14 @@ def test_more_threads_and_fewer() -> None:
         assert done.acquire(timeout=DEADLINE_SECONDS)
     scheduler.shutdown()
     assert not all_in.broken and names
+
+
+@pytest.mark.parametrize("times", [{"delay_ms": 1 << 63}, {"period_ms": 1 << 63},
+                                   {"delay_ms": -(1 << 63) - 1}, {"period_ms": -(1 << 63) - 1}])
+def test_times_of_a_task_have_the_width_of_javas(times: dict[str, int]) -> None:
+    scheduler = MockTime().scheduler
+    with pytest.raises(IllegalArgumentError, match=next(iter(times))):
+        scheduler.schedule("task", list, **times)
+    with pytest.raises(TypeError, match="task must be callable, not 7"):
+        scheduler.schedule("task", 7)  # type: ignore[arg-type]
+    assert not scheduler.pending_tasks

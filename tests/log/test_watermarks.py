@@ -14,7 +14,7 @@ from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
-from seglog.model import EpochEntry, TopicPartition
+from seglog.model import EARLIEST_PENDING_UPLOAD_TIMESTAMP, EpochEntry, TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
 from tests.log.test_fast_path import NOW, batch
@@ -277,3 +277,27 @@ def test_a_copied_active_segment_is_rolled_before_it_goes(path: Path) -> None:
     assert log.delete_old_segments() == 1
     assert bases(log) == [4], "an empty active segment is not rolled again"
     assert log.delete_old_segments() == 0 and bases(log) == [4]
+
+
+@pytest.mark.parametrize(("copied", "count", "pending"), [
+    (-1, 4, 0), (1, 3, 2), (2, 3, 3), (3, 2, 4), (6, 1, 7), (7, 0, 8)])
+def test_what_is_not_copied_yet(path: Path, copied: int, count: int, pending: int) -> None:
+    """UnifiedLog.onlyLocalLogSegmentsCount, fetchEarliestPendingUploadOffset."""
+    log = filled(path, tiered=True)
+    log.update_highest_offset_in_remote_storage(copied)
+    sizes = log.segments.log_size[4 - count:]
+    assert log.only_local_segments() == (count, int(sizes.sum()))
+    found = log.offset_for_timestamp(EARLIEST_PENDING_UPLOAD_TIMESTAMP)
+    assert found is not None and found.offset == pending
+    log.close()
+
+
+def test_the_last_stable_offset_gets_the_position_that_it_lacks(path: Path) -> None:
+    log = filled(path)
+    for known in (LogOffsetMetadata(3), log.convert_to_offset_metadata(4)):
+        log._watermarks._first_unstable = known
+        stable = log._watermarks.fetch_last_stable_offset_metadata()
+        assert not stable.message_offset_only
+        assert (stable is known) == (not known.message_offset_only)
+        assert log._watermarks.fetch_last_stable_offset_metadata() is stable
+    log.close()

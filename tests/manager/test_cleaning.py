@@ -22,6 +22,7 @@ from seglog.errors import (
 )
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
+from seglog.manager.log_cleaning import _ServedLogs
 from seglog.manager.moves import MoveState
 from seglog.model import TopicPartition
 from tests.cleaner.support import append, leftovers, records, roll
@@ -330,6 +331,23 @@ def test_a_cleaner_that_is_off(roots: list[Path], caplog: pytest.LogCaptureFixtu
     assert caplog.messages == [
         "1 topics are compacted (cleanup.policy=compact), but no cleaner runs: the manager has no "
         "scheduler, or log.cleaner.enable is false: t"]
+
+
+def test_a_start_without_tasks_names_the_topics_that_stay_as_they_are(
+        roots: list[Path], caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    with manager_of(roots[0], scheduled=False) as manager:
+        new_log(manager, roots[0])
+    with caplog.at_level(logging.WARNING), manager_of(roots[0], scheduled=False) as manager:
+        assert len(caplog.messages) == 1 and "no cleaner runs" in caplog.text
+        manager._tasks.start(is_quiet=True)
+        assert len(caplog.messages) == 1
+        for count, named in ((5, "t0, t1, t2, t3, t4"), (6, "t0, t1, t2, t3, t4, ...")):
+            monkeypatch.setattr(_ServedLogs, "compacted_partitions", lambda logs, count=count: [
+                TopicPartition(f"t{number // 2}", number % 2) for number in range(2 * count)])
+            manager._tasks.start()
+            assert caplog.messages[-1].startswith(f"{count} topics are compacted")
+            assert caplog.messages[-1].endswith(f"is false: {named}")
 
 
 def test_new_settings_start_no_cleaner(roots: list[Path]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,11 @@ import seglog
 from seglog.config import LoadConfig
 from seglog.errors import KafkaStorageError
 from seglog.manager import sanity
+from seglog.manager.background_checks import BackgroundChecks
 from seglog.recovery import segment_loading
 from seglog.model import TopicPartition
 from tests.manager.support import copy, input_output_error, make_dir, snapshot
+from tests.support.waiting import wait_for
 
 A0 = TopicPartition("a", 0)
 MARKER = ".kafka_cleanshutdown"
@@ -326,3 +331,27 @@ def test_a_rename_while_a_segment_is_checked(root: Path, monkeypatch: pytest.Mon
         log.deferred_checks.ensure_all()
         assert renamed and log.deferred_checks.remaining == 0
         assert manager.offline_log_dirs == []
+
+
+def test_a_close_begins_no_check_of_another_log() -> None:
+    checked: list[int] = []
+    waits: list[Future[None]] = []
+    begun = threading.Event()
+
+    def check(number: int) -> None:
+        checked.append(number)
+        begun.set()
+        wait_for(lambda: bool(waits) and waits[0].cancelled())
+
+    def log(number: int) -> Any:
+        return SimpleNamespace(path=f"/d/t-{number}", deferred_checks=SimpleNamespace(
+            remaining=1, ensure_all=partial(check, number)))
+
+    checks = BackgroundChecks()
+    first = checks.submit(log(0), 1)
+    second = checks.submit(log(1), 1)
+    assert first is not None and second is not None and begun.wait(60)
+    waits.append(second)
+    checks.close()
+    assert first.done() and second.cancelled() and checked == [0]
+    assert checks.submit(log(2), 1) is None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seglog.manager.collector_pause import collections_paused
+from seglog.manager.collector_pause import _Pauses, collections_paused
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +28,14 @@ def test_what_was_before_is_afterwards(enabled: bool) -> None:
         assert not gc.isenabled()
         raise KeyError  # and fails
     assert gc.isenabled() == enabled
+
+
+@pytest.mark.parametrize(("pauses", "was_enabled", "enabled"), [
+    (1, True, True), (2, True, True), (1, False, False), (0, True, False), (0, False, False)])
+def test_a_forked_child_collects_again_if_its_parent_paused(
+        pauses: int, was_enabled: bool, enabled: bool) -> None:
+    child = _Pauses()
+    child.count, child.was_enabled = pauses, was_enabled
+    gc.disable()
+    child.end_in_child()
+    assert (gc.isenabled(), child.count) == (enabled, 0)

@@ -29,6 +29,9 @@ from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.findings import Finding
 from seglog.log.unified_log import UnifiedLog
 from seglog.recovery.load_report import LoadReport, PartitionReport
+from seglog.recovery.loader import LoadOptions, load_directory
+from seglog.recovery.partition_plan import LoadLevel
+from tests.manager.records import fill
 from tests.manager.support import copy, make_dir, snapshot
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -160,6 +163,17 @@ def test_the_pools_are_resized_while_they_work(tmp_path: Path,
                 resize(0)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_load_gets_no_more_threads_than_it_is_told(threads: int) -> None:
+    """One that began without an executor stays without."""
+    load = segment_loading.SegmentLoading("d", threads, LoadLevel.KAFKA)
+    load.resize(3)
+    assert load.threads == 3 and (load.pool is None) == (threads == 1)
+    if load.pool is not None:
+        assert load.pool.size == 3
+        load.pool.shutdown()
+
+
 def test_startup_callbacks_run_when_everything_is_loaded(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_dir(tmp_path / "k", ["a-0", "a-1"])
@@ -269,6 +283,50 @@ def test_a_listener_that_raises_ends_the_start(tmp_path: Path) -> None:
         manager.startup()
     assert not [thread for thread in threading.enumerate() if "log-recovery" in thread.name]
     manager.shutdown()
+
+
+def killed_after_a_roll(root: Path, point: int | None) -> Path:
+    """A log of two segments, the first with one record, and its recovery point."""
+    make_dir(root, [])
+    with seglog.LogManager([root]) as manager:
+        log = manager.get_or_create_log(TopicPartition("a", 0))
+        fill(log, 1, count=1)
+        log.roll()
+        fill(log, 1, count=2)
+    (root / MARKER).unlink()
+    (root / RECOVERY).write_text("0\n0\n" if point is None else f"0\n1\na 0 {point}\n")
+    return root
+
+
+@pytest.mark.parametrize(("point", "recovered"), [(None, 2), (0, 2), (1, 1)])
+def test_a_log_without_checkpoints_begins_and_is_recovered_at_0(
+        tmp_path: Path, point: int | None, recovered: int) -> None:
+    for torn in (False, True):
+        root = killed_after_a_roll(tmp_path / f"k{torn:d}", point)
+        first = root / "a-0" / f"{0:020d}.log"
+        first.write_bytes(first.read_bytes() + b"torn" * torn)
+        planned, = load_directory(str(root), LoadOptions()).report.partitions
+        heard = Recorder()
+        with seglog.LogManager([root], listener=heard) as manager:
+            log, = manager.all_logs
+            assert (log.log_start_offset, log.log_end_offset) == (
+                0, 1 if torn and recovered == 2 else 3)
+        assert [one.recovery_segments for one in (planned, *heard.reports)] == [recovered] * 2
+
+
+def test_rows_of_a_crash_report_the_segment_that_they_recovered(tmp_path: Path) -> None:
+    root = make_dir(tmp_path / "k", [])
+    with seglog.LogManager([root]) as manager:
+        fill(manager.get_or_create_log(TopicPartition("a", 0)), 2)
+    (root / MARKER).unlink()
+    heard = Recorder()
+    with seglog.LogManager([root], listener=heard) as manager:
+        assert not manager._state.table.opened()
+        assert [log.log_start_offset for log in manager.all_logs] == [0]
+    assert [event for event in heard.events if event[1] == "a-0"] == [
+        ("partition_started", "a-0", 0), ("segments_listed", "a-0", 1),
+        ("segments_loaded", "a-0", 1), ("recovery_started", "a-0", 1),
+        ("segments_recovered", "a-0", 1), ("partition_loaded", "a-0", 1)]
 
 
 def test_messages_are_kafkas(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

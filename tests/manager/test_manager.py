@@ -20,6 +20,8 @@ from seglog.manager import closing
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.recovery.disk import RealDisk
+from tests.manager.records import fill
 from tests.manager.support import (
     break_load, copy, entries, input_output_error, make_dir, snapshot, write_meta,
 )
@@ -335,3 +337,19 @@ def test_the_same_bytes_with_any_number_of_threads(tmp_path: Path) -> None:
         files[RECOVERY] = b"".join(sorted(files[RECOVERY].splitlines(keepends=True)))
         seen.append(files)
     assert all(one == seen[0] for one in seen)
+
+
+def test_a_flush_of_all_logs_syncs_an_empty_segment(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name must be durable too, or a power cut takes it."""
+    with seglog.LogManager([tmp_path / "k"]) as manager:
+        log = manager.get_or_create_log(TopicPartition("a", 0))
+        fill(log, 1)
+        log.roll()
+        manager.flush_logs()
+        synced: list[str] = []
+        monkeypatch.setattr(RealDisk, "open_for_sync",
+                            lambda disk, names: synced.extend(names) or [])
+        manager.flush_logs()
+        assert f"{log.log_end_offset:020d}.log" in synced
+        assert log.recovery_point == log.log_end_offset

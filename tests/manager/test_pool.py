@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from seglog.recovery.worker_pool import WorkerPool
+from tests.support.waiting import wait_for
 
 WAIT = 120.0
 
@@ -143,4 +144,12 @@ def test_slow_jobs_are_shared() -> None:
         for future in [pool.submit(lambda met=met: met.wait(WAIT))  # type: ignore[misc]
                        for _ in range(2)]:
             future.result(WAIT)
+    pool.shutdown()
+
+
+def test_a_thread_waits_for_its_next_job() -> None:
+    pool = WorkerPool(1, "work")
+    first = pool.submit(threading.current_thread).result(WAIT)
+    wait_for(lambda: pool._idle == 1)
+    assert pool.submit(threading.current_thread).result(WAIT) is first
     pool.shutdown()

@@ -96,6 +96,20 @@ def test_retention(tmp_path: Path) -> None:
         assert again is not None and again.log_start_offset == start
 
 
+def test_retention_opens_the_logs_of_which_it_deletes_something(tmp_path: Path) -> None:
+    settings = LogConfig(internal_segment_bytes=1_000, retention_bytes=2_500, retention_ms=-1)
+    with manager_of(tmp_path / "k")[0] as manager:
+        for key, batches in ((N0, 20), (N1, 2)):
+            log = manager.get_or_create_log(key)
+            log.update_high_watermark(fill(log, batches))
+    manager, time = manager_of(tmp_path / "k", settings)
+    with manager:
+        assert not manager._state.table.opened()
+        time.sleep(DELAY)
+        log, = manager._state.table.opened()
+        assert log.topic_partition == N0 and log.log_start_offset > 0
+
+
 def test_compacted_logs_are_not_retained(tmp_path: Path) -> None:
     settings = LogConfig(internal_segment_bytes=1_000, retention_bytes=1,
                          cleanup_policy=("compact", "delete"))

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import seglog
+from seglog._native.batch import BATCH_DTYPE
 from seglog.cli.main import main
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.recovery.claims import Claims, claims_after
+from seglog.recovery.claims import Claims, _most_records, claims_after
 from seglog.recovery.scans import Extent
 from tests.oracle.legacy import Message, encode, wrap
 
@@ -335,3 +337,18 @@ def test_damage_below_the_recovery_point_is_said_to_stay(killed: Path, capsys: C
         assert out.splitlines()[-1].startswith(
             "damaged batches stay in the log: up to 19 records in 1 batch")
     assert logs[1].read_bytes() == data
+
+
+@pytest.mark.parametrize(("magic", "codec", "offsets", "count", "room", "most"), [
+    # No more than offsets, than the count, and than fit the bytes (of at least 7).
+    (2, 0, 1, 5, 700, 1), (2, 0, 2, 5, 700, 2), (2, 0, 5, 2, 700, 2), (2, 0, 500, 400, 70, 10),
+    (2, 0, 5, -1, 700, 5), (2, 0, 0, 5, 700, 5), (2, 0, -3, 500, 70, 10), (2, 0, 5, 0, 700, 0),
+    # An old message is one record; a wrapper has no count, and at least one.
+    (1, 0, 1, -1, 700, 1), (1, 0, 9, -1, 700, 1), (1, 1, 9, -1, 700, 9), (1, 1, 1, -1, 700, 1),
+    (1, 1, 0, -1, 700, 1), (1, 1, -3, -1, 700, 1)])
+def test_a_batch_claims_at_most(magic: int, codec: int, offsets: int, count: int, room: int,
+                                most: int) -> None:
+    row = np.zeros(1, BATCH_DTYPE)
+    row["magic"], row["attributes"], row["record_count"] = magic, codec, count
+    row["size"], row["base_offset"], row["last_offset"] = 61 + room, 100, 99 + offsets
+    assert _most_records(row, np.array([100]), None).tolist() == [most]

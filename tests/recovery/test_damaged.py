@@ -10,7 +10,10 @@ import pytest
 
 import seglog
 from seglog.config import LogConfig
+from seglog._native.batch import scan_file
+from seglog.recovery import segment_verification
 from seglog.recovery.findings import Severity
+from tests.recovery.test_log_loader import at
 
 # The settings under which Kafka loaded them (tests/golden/README.md).
 SETTINGS = LogConfig(index_interval_bytes=512, segment_index_bytes=16384)
@@ -107,3 +110,27 @@ def test_every_golden_partition_arrives_where_kafka_does(golden: Path, which: st
             state["log_start_offset"], state["log_end_offset"]), name
         compared += 1
     assert compared > 15
+
+
+@pytest.mark.parametrize(("damaged", "grows", "codes", "batches"), [
+    (False, True, [], 3), (False, False, ["torn-tail"], 2), (True, True, ["batch-crc"], 2)])
+def test_a_segment_that_a_broker_writes_is_verified_to_its_end(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool, grows: bool,
+        codes: list[str], batches: int) -> None:
+    """The last batch may be there in part only. What is damaged is not waited for."""
+    data = bytearray(b"".join(map(at, range(3))))
+    if damaged:
+        data[len(at(0)) + 70] ^= 1
+    log = tmp_path / f"{0:020d}.log"
+    log.write_bytes(data[:-5])
+
+    def scanned(*arguments: Any, **how: Any) -> Any:
+        found = scan_file(*arguments, **how)
+        if grows:
+            log.write_bytes(data)
+        return found
+
+    monkeypatch.setattr(segment_verification, "scan_file", scanned)
+    check = segment_verification.verify_segment(
+        str(tmp_path), 0, offset_index=False, time_index=False)
+    assert ([one.code for one in check.findings][:1], check.batch_count) == (codes, batches)

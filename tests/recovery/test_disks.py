@@ -271,3 +271,34 @@ def test_files_to_sync_are_closed_if_one_cannot_be_opened(
     assert caught.value.errno == errno.ELOOP
     assert [path for path, _ in here] == [str(tmp_path / "a"), str(tmp_path / "b")]
     assert {fd for _, fd in here} <= set(closed)
+
+
+@pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
+def test_times_are_whole_milliseconds(tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
+    (tmp_path / "f").touch()
+    for number in (0, 999_999, 1_000_000, 1_700_000_000_123_999_999):
+        os.utime(tmp_path / "f", ns=(0, number))
+        assert disk_of(str(tmp_path)).modified_ms("f") == number // 1_000_000
+    assert disk_of(str(tmp_path)).modified_ms("g") == 0
+
+
+@pytest.mark.parametrize(("epochs", "left_over", "written"), [
+    ([EpochEntry(0, 0)], False, False), ([EpochEntry(1, 0)], False, True),
+    ([EpochEntry(0, 0)], True, True)])
+def test_epochs_that_are_there_already_are_not_written(
+        tmp_path: Path, epochs: list[EpochEntry], left_over: bool, written: bool) -> None:
+    """Unless a write was interrupted."""
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_text("0\n1\n0 0\n")
+    interrupted = tmp_path / (path.name + ".tmp")
+    if left_over:
+        interrupted.touch()
+    before = path.stat().st_ino
+    disk = RealDisk(str(tmp_path))
+    disk.look([path.name, interrupted.name])
+    writes: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seglog.recovery.disk.write_leader_epochs",
+                      lambda path, entries: writes.append(path))
+        disk.write_epochs(epochs)
+    assert writes == [str(path)] * written and path.stat().st_ino == before

@@ -100,3 +100,15 @@ def test_offsets_of_entries_wrap_as_a_long(tmp_path: Path) -> None:
         assert index._relative(last) == 5
         with pytest.raises(LoaderFailure, match="Integer overflow for offset"):
             index._relative(base - 1)
+
+
+@pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
+def test_an_entry_holds_31_bits_of_distance(tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
+    """AbstractIndex.relativeOffset."""
+    index = OffsetIndexFile(disk_of(str(tmp_path)), "i", 10, 1200)
+    for offset in (10, 11, 10 + (1 << 31) - 1):
+        assert index._relative(offset) == offset - 10
+    for offset in (9, 0, 10 + (1 << 31), 10 + (1 << 32)):
+        with pytest.raises(LoaderFailure) as caught:
+            index._relative(offset)
+        assert caught.value.kafka_error == "IndexOffsetOverflowException"

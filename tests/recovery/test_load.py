@@ -20,6 +20,8 @@ from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport, PartitionReport
+from seglog.recovery.loader import LoadOptions, load_directory
+from seglog.recovery.partition_plan import LoadLevel
 from tests.support.fingerprint import fingerprint
 
 LEVELS = ("kafka", "full", "verify")
@@ -392,3 +394,36 @@ def test_what_a_listener_raises_ends_the_load(golden: Path) -> None:
         with pytest.raises(BrokenPipeError):
             seglog.open_data_dir(golden / "real/clean", listener=Full(),
                                  num_segment_loading_threads=threads)
+
+
+def test_a_listener_hears_what_is_found_in_the_data_directory(tmp_path: Path) -> None:
+    data_dir(tmp_path / "k")
+    (tmp_path / "k" / "log-start-offset-checkpoint").write_text("no checkpoint")
+    heard: list[Finding] = []
+
+    class Hearing(NullListener):
+        def finding(self, found: Finding) -> None:
+            heard.append(found)
+
+    with seglog.open_data_dir(tmp_path / "k", listener=Hearing()) as data:
+        assert heard and list(data.report.findings) == heard
+
+
+@pytest.mark.parametrize(("start", "code"), [(0, set()), (1, {"epochs-beyond-end"})])
+def test_an_epoch_begins_with_an_empty_log(tmp_path: Path, start: int, code: set[str]) -> None:
+    path = partition(data_dir(tmp_path / "k"), "t-0")
+    (path / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {start}\n")
+    report = load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.FULL)).report
+    assert codes(report) & {"epochs-beyond-end"} == code
+
+
+def test_a_listener_hears_of_each_segment_that_is_verified(tmp_path: Path) -> None:
+    partition(data_dir(tmp_path / "k"), "t-0", 3)
+    heard: list[tuple[str, int, int]] = []
+
+    class Hearing(NullListener):
+        def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
+            heard.append((directory, count, size))
+
+    load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.VERIFY), Hearing())
+    assert heard == [("t-0", 1, 0)] * 3

@@ -10,6 +10,7 @@ from seglog._native.scan import list_partition
 from seglog.config import LogConfig
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.loading_passes import ListedFiles, tidy
+from tests.recovery.test_log_loader import at
 
 
 def listed(path: Path, *names: str) -> ListedFiles:
@@ -40,3 +41,20 @@ def test_a_swapped_log_without_padding_comes_with_the_files_of_its_number(tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"{0:020d}.log", f"{7:020d}.index", f"{7:020d}.log", "7.log"]
     assert found.opened == {f"{7:020d}.log": 7} and found.base_offsets.tolist() == [0]
+
+
+def test_a_swap_takes_the_numbered_files_of_its_offsets(tmp_path: Path) -> None:
+    """LogLoader.load: [base, end), whatever they are; no other swap, and nothing without a
+    number."""
+    (tmp_path / f"{2:020d}.log.swap").write_bytes(at(2) + at(4))
+    kept = ["1.other", "5.other", "5.snapshot", "other"]
+    listed(tmp_path, *kept, "2.other", "4.other", "4.snapshot", f"{3:020d}.timeindex")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([
+        f"{2:020d}.log", f"{2:020d}.index", *kept])
+
+
+@pytest.mark.parametrize("name", ["7.log", "7.index", f"{7:020d}.log", f"{7:020d}.index"])
+def test_a_directory_with_the_name_of_a_file_is_not_opened(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    found = listed(tmp_path, f"{0:020d}.log")
+    assert (found.opened, found.orphans, found.base_offsets.tolist()) == ({}, {}, [0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
+from seglog.recovery.scans import Extent, SegmentScans
 from tests.log.test_fast_path import batch
 from tests.recovery.test_disks import Ears
 from tests.recovery.test_load import name
@@ -132,3 +134,30 @@ def test_a_high_watermark_stays_within_the_log(tmp_path: Path) -> None:
     log = load_log(str(path), replace(inputs(), log_start_offset=11))
     assert [log.update_high_watermark(offset) for offset in (12, 99, 5)] == [12, 13, 11]
     log.close()
+
+
+def test_a_recovery_says_what_it_is_about_to_scan(tmp_path: Path) -> None:
+    """So that other threads scan ahead."""
+    class Noting(SegmentScans):
+        expected: list[str] = []
+
+        def expect(self, extents: Iterable[Extent]) -> None:
+            self.expected += [Path(one.path).name for one in extents]
+
+    with Noting() as scans:
+        load(written(tmp_path / "t-0", {0: at(0), 1: at(1)}), scans=scans)
+    assert scans.expected == [name(base, ".log") for base in (0, 1)]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_flush_moves_the_recovery_point_to_the_end(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
+    """Twice; only a shutdown syncs a segment without records again."""
+    log = load(written(tmp_path / "t-0", {0: at(0), 1: at(1)}))
+    log.recovery_point = 0
+    flushed: list[tuple[int, int]] = []
+    monkeypatch.setattr(log._files, "flush", lambda start, end: flushed.append((start, end)))
+    for _ in range(2):
+        log.flush(force)
+        assert log.recovery_point == log.log_end_offset == 2
+    assert flushed == ([(0, 3), (2, 3)] if force else [(0, 2)])

@@ -202,6 +202,17 @@ def test_a_user_who_may_write_but_not_give_away(golden_copy: Copy) -> None:
     assert {owner[0] for owner in owners(root).values()} == {USER}
 
 
+def test_without_a_umask_all_may_read_and_write(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        with seglog.open(tmp_path / "data" / "t-0") as log:
+            log.append(b"x")
+    finally:
+        os.umask(old)
+    assert {mode for *_, mode in owners(tmp_path / "data").values()} == {
+        "drwxrwxrwx", "-rw-rw-rw-"}
+
+
 def test_the_usual_case_is_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:

@@ -12,8 +12,14 @@ import pytest
 
 from seglog._native.batch import find_batch
 from seglog._native.status import Status
+from seglog.config import LogConfig
 from seglog.errors import KafkaStorageError
+from seglog.model import TopicPartition
 from seglog.recovery.scans import Extent, SegmentScans, scan_chunks
+from seglog.recovery.segment_recovery import recover_extent
+from seglog.storage import salvage
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 from tests.support.held import threads_since
@@ -205,3 +211,50 @@ def test_small_batches_make_small_pieces(extents: list[Extent],
     pieces = pieces_of(extents[:1], 10**6)
     assert max(until - start for _, start, until in pieces) <= 12 * BATCH_BYTES
     assert sum(until - start for _, start, until in pieces) == BATCHES * BATCH_BYTES
+
+
+@pytest.mark.parametrize("first", [0, 1, 20, 39])
+def test_an_extent_that_begins_inside_a_file_has_no_index(
+        extents: list[Extent], first: int) -> None:
+    rest = Extent(extents[0].path, first * BATCH_BYTES, extents[0].end)
+    with ThreadPoolExecutor(2) as pool, SegmentScans(pool, 2, chunk_bytes=700) as scans:
+        scans.expect([rest])
+        assert offsets(scans, rest) == all_of(0)[first:]
+
+
+class OutOfMemory:
+    """A scan that ended where native code got no memory."""
+
+    status = Status.NO_MEMORY
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+    def raise_for_status(self, file: str) -> None:
+        raise MemoryError(file)
+
+
+def test_a_recovery_without_memory_cuts_nothing(extents: list[Extent]) -> None:
+    class Scans(SegmentScans):
+        def chunks(self, extent: Extent, fd: int) -> Iterator[Any]:
+            return map(OutOfMemory, super().chunks(extent, fd))
+
+    with pytest.raises(MemoryError), Scans() as scans:
+        recover_extent(0, extents[0], LogConfig(), ProducerState(TopicPartition("t", 0), 0),
+                       scans=scans)
+
+
+def test_a_read_past_damage_without_memory_loses_nothing(
+        extents: list[Extent], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(extents[0].path).write_bytes(bytes(50))
+    found = salvage.scan_file
+
+    def scanned(*arguments: Any, **how: Any) -> Any:
+        return OutOfMemory(found(*arguments, **how))
+
+    monkeypatch.setattr(salvage, "scan_file", scanned)
+    with PartitionLog.open(Path(extents[0].path).parent) as log, pytest.raises(MemoryError):
+        log.end_offset(on_damage="skip")

@@ -48,3 +48,22 @@ def test_two_new_segments_of_one_base_are_refused(tmp_path: Path) -> None:
     assert (caught.value.kafka_error, caught.value.where) == (
         "NoSuchFileException", {"file": missed})
     assert [path.name for path in tmp_path.iterdir()] == [file_name(0, FileKind.LOG)]
+
+
+@pytest.mark.parametrize("base", [0, 1 << 30])
+@pytest.mark.parametrize("size", [42, 43])
+def test_a_batch_without_its_timestamps_ends_a_split(
+        tmp_path: Path, size: int, base: int) -> None:
+    """DefaultRecordBatch.maxTimestamp reads bytes 35 to 43."""
+    short = bytearray(at(base + 1)[:size])
+    short[8:12] = (size - 12).to_bytes(4, "big")
+    (tmp_path / file_name(base, FileKind.LOG)).write_bytes(at(base) + short + at(base + FAR))
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    segment = SegmentFiles(disk, base, config)
+    if size == 42:
+        with pytest.raises(LoaderFailure) as caught:
+            write_split(disk, config, segment, base + FAR + 1)
+        assert caught.value.kafka_error == "IndexOutOfBoundsException"
+    else:
+        made = write_split(disk, config, segment, base + FAR + 1)
+        assert [one.base_offset for one in made] == [base, base + FAR]

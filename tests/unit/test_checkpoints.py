@@ -74,6 +74,8 @@ def test_refused(tmp_path: Path, content: bytes, code: str, message: str, positi
     error = caught.value
     assert str(error) == message.format(path=path)
     assert (error.code, error.position, error.file) == (code, position, str(path))
+    if code == "checkpoint_encoding":
+        assert (error.expected, error.found) == ("UTF-8", "ff")
 
 
 def test_missing_and_no_file(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_truncation() -> None:
         epochs = made(*start)
         assert epochs.truncate_from_start(begin) == changed
         assert pairs(epochs) == expected
+    assert made((2, 0)).truncate_from_start(0)
     assert not made().truncate_from_start(5) and not made().truncate_from_end(5)
     epochs = made(*start)
     epochs.clear()
@@ -79,15 +80,15 @@ def test_against_a_slow_model(steps: list[tuple[str, int, int]]) -> None:
                 model[epoch] = offset
             epochs.assign(epoch, offset)
         elif step == "end":
-            if offset >= 0:
-                model = {e: o for e, o in model.items() if o < offset}
-            epochs.truncate_from_end(offset)
+            left = {e: o for e, o in model.items() if offset < 0 or o < offset}
+            assert epochs.truncate_from_end(offset) == (left != model)
+            model = left
         elif step == "start":
             below = [e for e, o in model.items() if o <= offset]
             if below and offset >= 0:
                 model = {e: o for e, o in model.items() if e >= max(below)}
                 model[max(below)] = offset
-            epochs.truncate_from_start(offset)
+            assert epochs.truncate_from_start(offset) == (bool(below) and offset >= 0)
         assert pairs(epochs) == sorted(model.items())
         for probe in range(-1, 13):
             at = [e for e, o in model.items() if o <= probe]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import seglog
-from seglog.arrow import COLUMNS, DEFAULT_COLUMNS, RecordSchema, read
+from seglog.arrow import COLUMNS, DEFAULT_COLUMNS, DecodeOptions, RecordSchema, read
+from seglog.model import TopicPartition
+from seglog.storage.stream import RecordBatchStream
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import BuiltLog
 from tests.support.reading import ALL_COLUMNS, project
@@ -135,3 +138,12 @@ def test_public_names() -> None:
     assert dir(seglog) == sorted(seglog.__all__)
     with pytest.raises(AttributeError):
         seglog.nothing  # noqa: B018
+
+
+def test_a_wrong_column_is_told_before_the_first_read(tmp_path: Path) -> None:
+    """`topic` is one only where the stream knows whose records it has."""
+    options = DecodeOptions(columns=("topic", "offset"))
+    with pytest.raises(ValueError, match="topic"):
+        RecordBatchStream(lambda: pytest.fail("nothing is read"), options)
+    known = dataclasses.replace(options, origin=TopicPartition("t", 0))
+    assert RecordBatchStream(lambda: pytest.fail("nothing is read"), known).gaps == []

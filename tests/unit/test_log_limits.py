@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gc
 import os
+import pickle
 import resource
 import subprocess
 import sys
@@ -379,3 +380,13 @@ def test_the_default_bound_fits_the_process() -> None:
     most = handles.SEGMENTS_OPEN_MAX * handles.FILES_PER_SEGMENT
     assert handles.shared_cache().files_max <= (
         most if limit == resource.RLIM_INFINITY else max(limit // 4, handles.FILES_PER_SEGMENT))
+
+
+def test_a_pickled_cache_is_empty_or_that_of_the_process(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"1")
+    cache = HandleCache(3)
+    with cache.pin((cache.new_owner(), str(tmp_path / "one")), FileHandle):
+        again = pickle.loads(pickle.dumps(cache))
+    assert again is not cache and (again.files_max, len(again), len(cache)) == (3, 0, 1)
+    assert pickle.loads(pickle.dumps(handles.shared_cache())) is handles.shared_cache()
+    cache.forget(0)

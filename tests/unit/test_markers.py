@@ -118,3 +118,15 @@ def test_a_byte_behind_the_record_comes_before_the_end_of_a_torn_stream(codec: i
         with pytest.raises(CorruptDataError) as caught:
             parse_marker(header[:8] + struct.pack(">i", 49 + len(torn)) + header[12:] + torn)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize("codec", [codecs.GZIP, codecs.LZ4])
+@pytest.mark.parametrize("length", [b"\xff" * 5, b"\x80" * 9 + b"\1", b"\1"])
+def test_a_length_that_is_none_in_a_stream_is_its_end(codec: int, length: bytes) -> None:
+    """DefaultRecord.readFrom: -1, and what has more than five bytes."""
+    header = control(KEY, VALUE, codec)[:61]
+    data = compress(codec, length + bytes(60))
+    with pytest.raises(InvalidRecordError) as caught:
+        parse_marker(header[:8] + struct.pack(">i", 49 + len(data)) + header[12:] + data)
+    assert (caught.value.code, str(caught.value)) == (
+        "record_varint", "Incorrect declared batch size, premature EOF reached")

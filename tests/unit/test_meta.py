@@ -73,6 +73,9 @@ def test_uuids() -> None:
     ("AAAA=", "Input byte array has wrong 4-byte ending unit"),
     ("AAAAA", "Last unit does not have enough valid bits"),
     ("AAAAA=", "Last unit does not have enough valid bits"),
+    ("AA\x7f", "Illegal base64 character 7f"),
+    ("AA\x80", "Illegal base64 character -80"),
+    ("AA\xff", "Illegal base64 character -1"),
 ])
 def test_padding_of_ids(text: str, message: str) -> None:
     """The messages are those of java.util.Base64.Decoder."""

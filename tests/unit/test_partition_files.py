@@ -11,9 +11,13 @@ from seglog.storage.handles import HandleCache
 from seglog.storage.partition_files import read_directory
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import check_topic
+from seglog.storage.salvage import SegmentExtent
 from seglog.storage.segment import LogSegment
 from seglog.storage.timestamps import ranges_since
+from seglog.storage.view import LogView, SalvagedView
 from tests.oracle.batch import Batch, Record, encode
+from tests.oracle.legacy import Message
+from tests.oracle.legacy import encode as encode_old
 
 
 def batch(offset: int) -> bytes:
@@ -56,3 +60,48 @@ def test_the_longest_topic_has_249_characters() -> None:
     check_topic("t" * 249)
     with pytest.raises(InvalidTopicError, match="longer than the max allowed length 249"):
         check_topic("t" * 250)
+
+
+@pytest.mark.parametrize(("timestamp", "position"), [
+    (0, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, None)])
+def test_a_segment_has_no_records_after_its_largest_timestamp(
+        tmp_path: Path, timestamp: int, position: int | None) -> None:
+    """0 if nothing is known: that of an old wrapper need not be its largest, and damage may hide
+    others."""
+    stamped = [encode(Batch(offset, 0, [Record(offset, at, b"k", b"v")], base_timestamp=at,
+                            max_timestamp=at)) for offset, at in enumerate((3, 5, 4))]
+    old = encode_old(Message(0, 1, value=b"v", timestamp=3))
+    for data, known in ((b"".join(stamped), True), (old, False),
+                        (stamped[0] + bytes(11) + b"\5" + stamped[1], False)):
+        for base, content in ((0, data), (9, batch(9))):
+            (tmp_path / f"{base:020d}.log").write_bytes(content)
+        with PartitionLog.open(tmp_path) as log:
+            assert log.segments[0].locate_times(timestamp) == (position if known else 0)
+
+
+def test_the_offsets_of_segments_cannot_be_changed(tmp_path: Path) -> None:
+    """Readers in other threads search them."""
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
+    with PartitionLog.open(tmp_path) as log, pytest.raises(ValueError, match="read-only"):
+        log.segments.base_offsets[0] = 1
+
+
+@pytest.mark.parametrize(("base", "upper", "limit"), [
+    (0, None, 1 << 31), (5, None, 5 + (1 << 31)), (5, 9, 9), (5, 1 << 40, 5 + (1 << 31)),
+    ((1 << 63) - (1 << 31) - 1, None, (1 << 63) - 1), ((1 << 63) - 3, None, (1 << 63) - 1)])
+def test_offsets_of_a_segment_have_31_bits_and_end_at_the_next(
+        base: int, upper: int | None, limit: int) -> None:
+    assert SegmentExtent("f", base, 100, upper).offset_limit == limit
+
+
+def test_an_unopenable_last_segment_ends_a_read_past_damage(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(view: LogView) -> None:
+        raise KafkaStorageError(5, "unreadable", "f")
+
+    for base in (0, 9):
+        (tmp_path / f"{base:020d}.log").write_bytes(batch(base))
+    with PartitionLog.open(tmp_path) as log:
+        monkeypatch.setattr(LogView, "tail", property(refused))
+        monkeypatch.setattr(SalvagedView, "_survey", lambda view, segment, checked: refused(view))
+        assert log.end_offset(on_damage="skip") == 9

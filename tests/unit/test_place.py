@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import KafkaStorageError
-from seglog.storage.place import require_data_directory
+from seglog.storage.place import PlaceKind, identify, require_data_directory
 
 
 @pytest.fixture
@@ -28,3 +28,18 @@ def test_the_data_directory_may_be_two_levels_above(
     with pytest.raises(KafkaStorageError) as caught:
         require_data_directory(partition / inside)
     assert (f"did you mean {partition.parent}?" in str(caught.value)) is is_found
+
+
+def test_a_path_below_a_file_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert identify(tmp_path / "file").kind is PlaceKind.FILE
+    assert identify(tmp_path / "file" / "k").kind is PlaceKind.MISSING
+    assert identify(tmp_path / "k").kind is PlaceKind.MISSING
+
+
+@pytest.mark.parametrize(("count", "named"), [
+    (1, "'0'"), (2, "'0', '1'"), (3, "'0', '1' and more")])
+def test_other_things_are_named_up_to_two(tmp_path: Path, count: int, named: str) -> None:
+    for number in range(count):
+        (tmp_path / str(number)).touch()
+    assert identify(tmp_path).others() == named

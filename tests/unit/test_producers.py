@@ -366,3 +366,19 @@ def test_a_producer_expires_by_its_idle_time_in_javas_arithmetic() -> None:
     assert producer_state.is_expired(0, 2**63 - 1, 50)
     assert not producer_state.is_expired(-1, 2**63 - 1, 50), "the difference overflows"
     assert producer_state.is_expired(-(2**63), -1, 50)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("kind", [oracle.ABORT, oracle.COMMIT])
+def test_a_rebuild_applies_markers_of_any_form(kind: int, codec: int) -> None:
+    """One that a compaction emptied, and one that Kafka would not have compressed."""
+    emptied = oracle.Batch(4, 0, [], producer_id=8, producer_epoch=1, is_transactional=True,
+                           is_control=True, max_timestamp=5)
+    ended = dataclasses.replace(marker(3, kind=kind), codec=codec)
+    found, stored = rows([data(2, transactional=True), ended, emptied])
+    states = [ProducerState(TP) for _ in range(2)]
+    states[0].apply(found, lambda position, size: stored[position:position + size])
+    states[1].replay([found], lambda position, size: stored[position:position + size])
+    assert states[0].entries == states[1].entries
+    assert [one.coordinator_epoch for one in states[1].entries] == [0, -1]
+    assert states[1].open_transactions == [] and states[1].first_unstable_offset == 2

@@ -12,7 +12,7 @@ import pytest
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError
 from seglog.storage.partition_log import PartitionLog
-from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
+from seglog.storage.ranges import LogGap, LogRange, _upper_offset, check_torn, pack
 from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import BuiltLog, Shape, build_log
 from tests.oracle.files import encode_offset_index
@@ -329,3 +329,13 @@ def test_a_segment_that_ends_beyond_the_log_is_an_error_even_if_its_index_hides_
             log.ranges(1 << 20)
         assert (Path(caught.value.file or "").name, caught.value.position, caught.value.found) == (
             f"{0:020d}.log", position, 9)
+
+
+def test_a_segment_overlaps_the_next_at_any_offset(tmp_path: Path) -> None:
+    base = (1 << 62) + 10
+    for first, offsets in ((base, (base, base + 5)), (base + 3, (base + 5,))):
+        (tmp_path / f"{first:020d}.log").write_bytes(b"".join(
+            encode(Batch(offset, 0, [Record(offset, 5, b"k", b"v")], base_timestamp=5,
+                         max_timestamp=5)) for offset in offsets))
+    with PartitionLog.open(tmp_path) as log:
+        assert _upper_offset(log.segments, 0) == base + 6

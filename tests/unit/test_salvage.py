@@ -12,7 +12,7 @@ from seglog.storage import segment
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.storage.timestamps import find_offset_of_max_timestamp
-from tests.oracle.batch import Batch, Record, encode
+from tests.oracle.batch import COMMIT, Batch, Record, encode, marker
 from tests.oracle.files import encode_offset_index
 from tests.oracle.legacy import Message
 from tests.oracle.legacy import encode as encode_old
@@ -146,3 +146,26 @@ def test_the_largest_timestamp_is_that_from_an_offset_on(tmp_path: Path) -> None
     with PartitionLog.open(tmp_path) as log:
         found = [find_offset_of_max_timestamp(iter(log.segments), start) for start in (0, 1, 3)]
     assert found == [TimestampOffset(9, 0, 0), TimestampOffset(7, 2, 0), None]
+
+
+def test_a_batch_inside_of_a_bad_one_leads_to_its_end(tmp_path: Path) -> None:
+    """The first does not, so the second counts."""
+    inside = batch(1) + b"junk" + batch(2)
+    bad = bytearray(batch(1)[:61] + inside)
+    bad[8:12] = (len(bad) - 12).to_bytes(4, "big")
+    (tmp_path / name(0)).write_bytes(batch(0) + bad + batch(3))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [0, 2, 3]
+        gap, = log.gaps
+        assert (gap.position, gap.size) == (len(batch(0)), len(bad) - len(batch(2)))
+
+
+def test_zeros_after_a_marker_are_reported(tmp_path: Path) -> None:
+    """No record is returned before them."""
+    data = encode(marker(0, 7, 0, COMMIT, 5))
+    (tmp_path / name(0)).write_bytes(data + bytes(50))
+    (tmp_path / name(9)).write_bytes(batch(9))
+    with PartitionLog.open(tmp_path) as log:
+        assert [row["offset"] for row in read_rows(log, columns=["offset"])] == [9]
+        assert log.gaps == (LogGap("zero_tail", str(tmp_path / name(0)), len(data), 50),)

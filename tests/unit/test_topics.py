@@ -19,7 +19,7 @@ from seglog.arrow import COLUMNS, ORIGIN_COLUMNS, TOPIC_COLUMNS, RecordSchema
 from seglog.errors import (
     CorruptRecordError, KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
 )
-from seglog.storage.selection import unknown_partition
+from seglog.storage.selection import unknown_partition, unknown_topic
 from tests.oracle.builder import Shape, build_log
 from tests.support.golden import real_partitions
 from tests.support.held import threads_since
@@ -216,3 +216,15 @@ def test_a_partition_that_is_not_there_is_told_of_what_was_asked_for(
         topics: tuple[str, ...], told: str) -> None:
     assert str(unknown_partition("d", topics, 9, [0, 1, 5])) == (
         f"d: partition 9 is not here; {told} 0 to 1, 5")
+
+
+@pytest.mark.parametrize(("count", "more"), [
+    (1, ""), (8, ""), (9, " and 1 more"), (10, " and 2 more")])
+def test_what_is_there_is_named_up_to_eight(count: int, more: str) -> None:
+    names = [f"topic{number}" for number in range(count)]
+    told = ", ".join(names[:8])
+    assert str(unknown_topic("d", "xyzzy", names)) == (
+        f"d: topic xyzzy is not here; there {'is' if count == 1 else 'are'} {told}{more}")
+    numbers = ", ".join(str(2 * number) for number in range(count)[:8])
+    assert str(unknown_partition("d", ("a",), 99, [2 * number for number in range(count)])) == (
+        f"d: partition 99 is not here; a has {numbers}{more and more + ' ranges'}")

@@ -187,7 +187,6 @@ class ActiveSegment:
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Truncates at the first batch that ends at or above `offset`. The segment can be written
         to again."""
-        self.update_files()
         self.close_handles()
         files = self.files
         position = files.translate(offset)

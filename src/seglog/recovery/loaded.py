@@ -183,7 +183,7 @@ class LoadedLog(ProcessBound):
         end = self.log_end_offset
         if end + force_flush_active_segment > self.recovery_point:
             self._files.flush(self.recovery_point, end + force_flush_active_segment)
-            self.recovery_point = max(self.recovery_point, end)
+            self.recovery_point = end
 
     def delete_removed(self) -> None:
         """Deletes the `.deleted` files of segments that the load removed.

@@ -149,13 +149,13 @@ def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgain
         check.findings.append(finding(
             "batch-offset-range", position=int(batches["position"][row]), found=int(last[row]),
             expected=check.base_offset, **where))
-    previous = check.base_offset if check.next_offset is None else check.next_offset
-    below = np.flatnonzero(batches["base_offset"] < np.concatenate(([previous], last[:-1] + 1)))
-    # An old wrapper stores only its last offset, so this never reports one as backwards.
-    if len(below) and check.next_offset is not None and int(below[0]) == 0:
+    first = int(batches["base_offset"][0])
+    # Only between chunks: a strict scan checks the order inside of one. An old wrapper stores only
+    # its last offset, so this never reports one as backwards.
+    if check.next_offset is not None and first < check.next_offset:
         check.findings.append(finding(
-            "batch-offset-order", position=int(batches["position"][0]), expected=previous,
-            found=int(batches["base_offset"][0]), **where))
+            "batch-offset-order", position=int(batches["position"][0]), expected=check.next_offset,
+            found=first, **where))
     check.next_offset = int(last[-1]) + 1
     index.feed(batches)
 

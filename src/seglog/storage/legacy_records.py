@@ -111,7 +111,7 @@ class LegacyRecord:
         return _TIMESTAMP_AT if self.magic == 0 else _TIMESTAMP_AT + 8
 
     def _int_at(self, position: int) -> int:
-        if not 0 <= position <= len(self.buffer) - 4:
+        if position > len(self.buffer) - 4:
             raise OutOfBoundsError(f"no field at byte {position} of {len(self.buffer)}")
         return int(_I32.unpack_from(self.buffer, position)[0])
 

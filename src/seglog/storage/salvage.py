@@ -143,8 +143,8 @@ class _Bad:
     start: int
     end: int
     status: Status
-    expected: int = 0
-    found: int = 0
+    expected: int
+    found: int
     own: tuple[int, int] | None = None
 
 

@@ -134,7 +134,7 @@ class _Decoding:
         if position <= start or position >= end:
             return start if position <= start else end
         row = int(survey.marks.searchsorted(position, side="right")) - 1
-        begin = max(start, int(survey.marks[row])) if row >= 0 else start
+        begin = max(start, int(survey.marks[row]))
         return scan_file(self._handle.source, begin, end, check_crcs=False, collect=False,
                          until=position).position
 
