@@ -35,7 +35,10 @@ _T = TypeVar("_T")
 
 def shown(value: object) -> str:
     """The repr of a value for a message, shortened to one line."""
-    found = repr(value)
+    try:
+        found = repr(value)
+    except RecursionError:  # JSON can be parsed a level deeper than it can be shown.
+        found = f"a {type(value).__name__} of too many levels"
     return found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."
 
 

@@ -91,6 +91,11 @@ def test_topics_that_are_named(root: Path, capsys: Capture) -> None:
     assert rows(root / "users-0") == KEPT and len(rows(root / "__consumer_offsets-0")) == 9
     told = compacted(capsys, root)  # it is known now
     assert [row["topic"] for row in told["partitions"]] == ["__consumer_offsets", "users"]
+    assert main(["compact", "--json", str(root), "-t", "nothing", "-t", "users", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert [row["topic"] for row in json.loads(said.out)["partitions"]] == ["users"]
+    assert said.err == ("warning: no partition of topic nothing is here; "
+                        "seglog ls lists the topics\n")
     assert compacted(capsys, root, "-t", "nothing")["partitions"] == []
 
 

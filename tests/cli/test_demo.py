@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,24 @@ def test_without_the_archive_it_makes_its_data(tmp_path: Path, monkeypatch: pyte
 def test_an_archive_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--golden", str(tmp_path / "gone.tar.xz")]) == 2
     assert "no such archive" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"no archive", b"", b"\xfd7zXZ\x00cut", b"\x1f\x8b\x08"])
+def test_an_archive_that_is_none(content: bytes, tmp_path: Path,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.tar.xz"
+    path.write_bytes(content)
+    assert main(["demo", "--no-spark", "--golden", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and f"{path}: this is no archive of directories" in err
+
+
+def test_an_archive_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "other.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(__file__, "file")
+    assert main(["demo", "--no-spark", "--golden", str(path)]) == 2
+    assert "this is no archive of directories" in capsys.readouterr().err
 
 
 def test_a_clone_shows_real_directories_from_anywhere(tmp_path: Path) -> None:

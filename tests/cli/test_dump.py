@@ -192,7 +192,7 @@ def test_a_decoder_class_that_only_a_jvm_could_load() -> None:
     (["clean/txn-0/O0000000000000000125.log"],
      "did you mean clean/txn-0/00000000000000000125.log?"),
     (["txn"], "no such file"), ([], "no files: seglog dump FILE"),
-    (["--print-data-log"], "no files"),
+    (["--print-data-log"], "no files"), (["--files", ",,"], "no files"),
 ])
 def test_what_is_not_there_is_told_before_anything_is_printed(
         golden: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], sentence: str) -> None:

@@ -202,3 +202,44 @@ def test_colour_and_progress_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
 ])
 def test_human_bytes(size: int, text: str) -> None:
     assert render.human_bytes(size) == text
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ("cat D -c abc", "argument -c/--count: expected a number, at least 0, got 'abc'"),
+    ("cat D -c -1", "argument -c/--count: expected a number, at least 0, got '-1'"),
+    ("load D --threads abc", "argument --threads: expected a number, at least 1, got 'abc'"),
+    ("compact D --threads 0", "argument --threads: expected a number, at least 1, got '0'"),
+    (f"cat D -c {'9' * 5000}", f"expected a number, at least 0, got '{'9' * 79}..."),
+])
+def test_a_number_that_is_none(arguments: str, said: str,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(arguments.split())
+    assert raised.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(said)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["export", "D", "-o", ""], "the path is empty (is a variable not set?)"),
+    (["verify", "D", "--spark", ""], "--spark: the master is empty (is a variable not set?)"),
+    (["tier", "verify", "D", "orders"], "expected TOPIC-PARTITION, such as orders-0, got 'orders'"),
+    (["tier", "ls", "D", "a/orders-0"], "expected TOPIC-PARTITION"),
+])
+def test_an_argument_that_says_nothing(arguments: list[str], said: str, golden: Path,
+                                       capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(golden / "real" / "clean")
+    assert cli.main([place if one == "D" else one for one in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("place", "code"), [("real/clean/txn-0", 0), ("nowhere", 2)])
+def test_a_closed_stderr_sends_no_message_among_the_data(place: str, code: int,
+                                                         golden: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *SEGLOG, "cat", str(golden / place), "-e", "-f",
+         "%o "],
+        stdout=subprocess.PIPE, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)})
+    assert done.returncode == code
+    assert b"%" not in done.stdout and b"Reached" not in done.stdout

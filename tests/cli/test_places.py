@@ -172,6 +172,19 @@ def test_through_a_link_or_with_a_slash_it_is_the_same_directory(
         assert (root / ".kafka_cleanshutdown").exists()
 
 
+def test_a_link_to_itself_hides_no_partition(golden_copy: Copy) -> None:
+    """Java's File.isDirectory is false for it, and so is the loader's answer."""
+    root = golden_copy("real/clean")
+    expected = run("ls", str(root)).stdout
+    (root / "circle").symlink_to(root / "circle")
+    for verb in ("ls", "load", "cat -e -q -c 1 -f %o"):
+        assert run(verb, str(root)).returncode == 0
+    assert run("ls", str(root)).stdout == expected
+    with seglog.LogManager(root) as manager:
+        assert seglog.TopicPartition("txn", 0) in [
+            log.topic_partition for log in manager.all_logs]
+
+
 def test_what_a_broker_does_without_meta_properties(golden_copy: Copy) -> None:
     root = golden_copy("real/unclean")
     (root / "meta.properties").unlink()

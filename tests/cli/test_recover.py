@@ -252,6 +252,19 @@ def test_quarantine(golden: Path, tmp_path: Path, capsys: Capture) -> None:
     assert code == 2 and "is inside of" in err
 
 
+def test_a_quarantine_that_cannot_be_made(golden: Path, tmp_path: Path, capsys: Capture) -> None:
+    """It is refused before the first change: a recovery that began had removed snapshots."""
+    root = tmp_path / "data"
+    shutil.copytree(golden / "damaged" / "000-log_truncated", root)
+    (tmp_path / "file").write_text("x")
+    before = fingerprint(root)
+    for aside in (tmp_path / "file", tmp_path / "file" / "below"):
+        code, out, err = run(capsys, "--recover", "--quarantine", aside, root)
+        assert (code, out) == (2, "") and len(err.splitlines()) == 1
+        assert f"{tmp_path / 'file'}: this is no directory, and --quarantine needs one" in err
+    assert fingerprint(root) == before
+
+
 def test_what_is_refused(golden: Path, tmp_path: Path, capsys: Capture) -> None:
     """One sentence, exit code 2, and nothing is touched, also not in the directories before."""
     roots = [tmp_path / name for name in ("first", "second")]

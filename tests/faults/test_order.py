@@ -92,11 +92,14 @@ def test_files_before_recovery_points_before_the_marker(calls: list[Call]) -> No
 
 
 def test_the_marker_goes_first(calls: list[Call]) -> None:
-    """It is gone before any log is touched, so that a crash from then on is one."""
+    """It is gone durably before any log is touched, so that a crash from then on is one."""
     gone = places(calls, "unlink", CLEAN_MARKER)
     root = os.path.dirname(calls[places(calls, "create", CLEAN_MARKER)[-1]].path)
-    in_logs = [number for number, call in enumerate(calls) if os.path.dirname(call.path) != root]
+    in_logs = [number for number, call in enumerate(calls)
+               if root not in (call.path, os.path.dirname(call.path))]
     assert all(number < in_logs[0] for number in gone)
+    if gone:
+        assert root not in [*followed(calls)][in_logs[0]][1].names
 
 
 def test_a_checkpoint_is_on_the_medium_before_it_replaces_one(calls: list[Call]) -> None:

@@ -326,6 +326,30 @@ def test_a_move_goes_on_after_a_restart(roots: list[Path]) -> None:
         assert payload(current(manager)) == bytes_
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_move_goes_on_after_a_power_cut(roots: list[Path], row: int) -> None:
+    """A segment of the copy was not durable although a later one was: the copy is not complete."""
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        for _ in range(12):
+            mover.step(500)
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None and len(future.segments) > 2
+        bases, bytes_ = future.segments.base_offsets.tolist(), payload(log)
+    os.truncate(Path(future.path, f"{bases[row]:020d}.log"), 0)
+    (roots[1] / ".kafka_cleanshutdown").unlink()
+    (roots[1] / RECOVERY).unlink()
+    manager, _ = manager_of(roots)
+    with manager:
+        found = manager.get_log(N0, is_future=True)
+        assert found is not None and found.segments.base_offsets.tolist() == bases
+        resumed = manager.resume_move(N0)
+        assert resumed is not None and resumed.run() is MoveState.PROMOTED
+        assert payload(current(manager)) == bytes_
+
+
 @pytest.mark.parametrize("same_topic", [True, False])
 def test_abandoned_future_logs(roots: list[Path], same_topic: bool,
                                caplog: pytest.LogCaptureFixture) -> None:

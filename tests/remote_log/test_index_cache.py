@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from seglog.errors import CorruptIndexError, IllegalStateError, RemoteResourceNotFoundError
+from seglog.errors import (
+    CorruptIndexError, IllegalStateError, KafkaStorageError, RemoteResourceNotFoundError,
+)
 from seglog.log.scheduler import MockTime
 from seglog.remote_log.index_cache import RemoteIndexCache
+from seglog.tiered import RemoteLogSegmentMetadata
 from tests.remote_log.local_tiered_storage import text
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import Tiering
@@ -140,3 +146,133 @@ def test_two_threads_download_once(tiering: Tiering, tmp_path: Path) -> None:
         thread.join(60)
     assert len(found) == 8 and len(set(map(id, found))) == 1
     assert tiering.storage.calls["index"] == 3
+
+
+def kept(tiering: Tiering, path: Path) -> tuple[RemoteLogSegmentMetadata, Path, str]:
+    """A segment whose indexes a cache in `path` has left, the directory and the stem."""
+    made = cache(tiering, path)
+    segment = tiering.segments()[1]
+    made.get(segment)
+    made.close()
+    return segment, Path(made.path), \
+        f"{segment.start_offset}_{text(segment.remote_log_segment_id.id)}"
+
+
+@pytest.mark.parametrize("plant", [
+    lambda path: path.mkdir(), lambda path: os.mkfifo(path),
+    lambda path: path.symlink_to("nowhere"), lambda path: path.symlink_to(path),
+], ids=["directory", "pipe", "broken link", "link to itself"])
+@pytest.mark.parametrize("name", ["{}.index", "{}.txnindex", "{}.index.tmp", "x.deleted"])
+def test_a_start_finds_what_is_no_file(tiering: Tiering, tmp_path: Path, name: str,
+                                       plant: Callable[[Path], None]) -> None:
+    """A read of a pipe waits for a writer, and a directory cannot be deleted as a file."""
+    segment, path, stem = kept(tiering, tmp_path / "one")
+    planted = path / name.format(stem)
+    planted.unlink(missing_ok=True)
+    plant(planted)
+    made = cache(tiering, tmp_path / "one")
+    try:
+        assert made.get(segment).position_of(segment.end_offset) > 0
+    except KafkaStorageError as error:
+        assert planted.is_dir() and error.filename is not None
+        planted.rmdir()
+        assert made.get(segment).position_of(segment.end_offset) > 0
+
+
+@pytest.mark.parametrize("start", ["99999999999999999999", "-5", "010", "1_0", "٥", " 10", ""])
+def test_a_start_finds_names_that_no_cache_writes(tiering: Tiering, tmp_path: Path, start: str
+                                                  ) -> None:
+    segment, path, stem = kept(tiering, tmp_path / "one")
+    for kind in (".index", ".timeindex", ".txnindex"):
+        (path / f"{stem}{kind}").rename(path / f"{start}_{stem.partition('_')[2]}{kind}")
+    made = cache(tiering, tmp_path / "one")
+    assert len(made) == 0 and made.size == 0 and names(made) == set()
+    assert made.get(segment).position_of(segment.end_offset) > 0
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_start_finds_a_segment_under_another_offset(tiering: Tiering, tmp_path: Path,
+                                                      is_alone: bool) -> None:
+    """The file of the other offset answered for the segment, and stayed when that was dropped."""
+    segment, path, stem = kept(tiering, tmp_path / "one")
+    for kind in (".index", ".timeindex", ".txnindex"):
+        (path / f"1_{stem.partition('_')[2]}{kind}").write_bytes((path / f"{stem}{kind}")
+                                                                 .read_bytes())
+        if is_alone:
+            (path / f"{stem}{kind}").unlink()
+    made = cache(tiering, tmp_path / "one")
+    assert len(made) == 1 and len(names(made)) == 3
+    assert made.get(segment).base_offset == segment.start_offset
+    assert made.size == made.get(segment).size
+    assert names(made) == {f"{stem}{kind}" for kind in (".index", ".timeindex", ".txnindex")}
+
+
+def test_a_link_in_the_place_of_a_download(tiering: Tiering, tmp_path: Path) -> None:
+    made, segment = cache(tiering, tmp_path / "one"), tiering.segments()[1]
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"kept")
+    stem = f"{segment.start_offset}_{text(segment.remote_log_segment_id.id)}"
+    (Path(made.path) / f"{stem}.index.tmp").symlink_to(outside)
+    with pytest.raises(KafkaStorageError):
+        made.get(segment)
+    assert outside.read_bytes() == b"kept"
+    assert made.get(segment).size > 0, "the link is gone"
+
+
+def test_a_disk_that_is_full(tiering: Tiering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                             ) -> None:
+    made, segment = cache(tiering, tmp_path / "one"), tiering.segments()[1]
+
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", full)
+        with pytest.raises(KafkaStorageError, match="No space left"):
+            made.get(segment)
+    assert names(made) == set() and made.get(segment).size > 0
+
+
+def test_a_download_that_fails_while_others_wait_for_it(tiering: Tiering, tmp_path: Path) -> None:
+    """The waiting thread downloaded beside a later one, into the same files."""
+    made, segment = cache(tiering, tmp_path / "one"), tiering.segments()[1]
+    storage, fetch = tiering.storage, tiering.storage.fetch_index
+    lock, inside, most, asked = threading.Lock(), 0, 0, 0
+    begun, waits = threading.Event(), threading.Event()
+
+    def slow(*given: object) -> object:
+        nonlocal inside, most, asked
+        with lock:
+            inside, asked, number = inside + 1, asked + 1, asked
+            most = max(most, inside)
+        try:
+            if number == 0:
+                begun.set()
+                waits.wait(60)
+                raise RemoteResourceNotFoundError("not yet")
+            if number == 1:
+                third.start()
+                third.join(0.2)  # it waits for this download
+            return fetch(*given)
+        finally:
+            with lock:
+                inside -= 1
+
+    storage.fetch_index = slow
+    found: list[object] = []
+
+    def get() -> None:
+        try:
+            found.append(made.get(segment))
+        except RemoteResourceNotFoundError:
+            found.append(None)
+
+    first, second, third = (threading.Thread(target=get) for _ in range(3))
+    first.start()
+    begun.wait(60)
+    second.start()
+    waits.set()
+    for thread in (first, second, third):
+        thread.join(60)
+    assert most == 1 and sum(one is not None for one in found) == 2
+    assert made.size == made.get(segment).size and len(names(made)) == 3

@@ -200,3 +200,14 @@ def test_a_python_without_spark_is_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path / "pyspark" / "bin" / "python", "import seglog.spark",
                env=clean(os.environ["PATH"]))
     assert "has PySpark 3.5.1: pip install" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("master", ["nonsense", "local[x]"])
+def test_a_master_that_is_none(master: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "seglog", "verify", str(Path(__file__).parent), "--spark", master],
+        capture_output=True, text=True, timeout=600, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)})
+    assert done.returncode == 2 and done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert f"seglog: error: Spark does not start on {master}: " in done.stderr.splitlines()[-1]

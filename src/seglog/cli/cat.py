@@ -16,6 +16,7 @@ from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
 from seglog.cli.kcat import (
     Bounds, add_explained_options, add_topic_options, bounds_of, partitions_of, topics_of,
 )
+from seglog.cli.option_numbers import whole_number
 from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
@@ -74,10 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("at least 0")
-    return number
+    return whole_number(text, 0)
 
 
 class _Source(NamedTuple):

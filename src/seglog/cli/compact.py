@@ -103,6 +103,11 @@ def run(args: argparse.Namespace) -> int:
         for path in paths:
             parts.append(_part(path, settings, work, bar))
     code = exit_code_of(parts)
+    if code != 2:  # otherwise a directory was not read to its end
+        compacted = {row["topic"] for part in parts for row in part.partitions}
+        for topic in dict.fromkeys(settings.topics):
+            if topic not in compacted:
+                render.warning(f"no partition of topic {topic} is here; seglog ls lists the topics")
     verb = "compact-dry-run" if args.dry_run else "compact"
     if args.json:
         print_document(document(

@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import lzma
+import os
 import shutil
 import sys
 import tarfile
 import tempfile
 import time
+import zlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if golden is None:
             return _made(home, args.no_spark)
         render.message(f"unpacking {golden}")
-        with tarfile.open(golden) as archive:
-            archive.extractall(home, filter="data")
+        _unpack(golden, home)
         _load(home / "real" / "unclean")
         _verify(home / "real" / "clean")
         _explain(home)
@@ -67,6 +69,21 @@ def run(args: argparse.Namespace) -> int:
         if not args.no_spark:
             _spark(home / "real" / "clean")
     return 0
+
+
+def _unpack(golden: Path, home: Path) -> None:
+    """Raises KafkaStorageError for a file that is not such an archive."""
+    try:
+        with tarfile.open(golden) as archive:
+            archive.extractall(home, filter="data")
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error):
+        names = []
+    else:
+        names = os.listdir(home)
+    if not {"real", "damaged"}.issubset(names):
+        raise KafkaStorageError(errno.EINVAL, "this is no archive of directories that a broker "
+                                "wrote; leave --golden out: then the demo finds or makes them",
+                                str(golden))
 
 
 def _made(home: Path, no_spark: bool) -> int:

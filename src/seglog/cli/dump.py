@@ -150,7 +150,8 @@ def _paths(args: argparse.Namespace) -> Iterator[str]:
     """The files to dump. Raises KafkaStorageError, before anything is printed, for a path that does
     not exist or cannot hold logs."""
     # Java's String.split drops trailing empty strings, and no others.
-    names = [] if args.files is None else re.sub(",+$", "", args.files).split(",")
+    named = re.sub(",+$", "", args.files or "")
+    names = named.split(",") if named else []
     for name in [*names, *args.paths]:
         path = _java_path(name)
         if os.path.isdir(path):

@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def add_export_options(parser: argparse.ArgumentParser) -> None:
     """Which records are written, and how."""
     add_topic_options(parser, "all but Kafka's internal ones")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE",
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", type=given_path,
                         help="where to write; - is stdout (with --format)")
     parser.add_argument("--format", choices=sorted(FORMATS),
                         help="default: by the suffix of FILE; arrow is the IPC file format "

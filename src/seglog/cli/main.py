@@ -13,6 +13,7 @@ and `run(args) -> int`, which gives the exit code. Exit codes of every verb:
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 
@@ -63,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code. Raises only SystemExit (wrong usage, `--help`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if sys.stderr is None:  # closed: print(file=None) would write messages among the data
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
     try:
         args = build_parser(verb).parse_args(arguments)
         if sys.stdout is None:

@@ -339,6 +339,8 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
             raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
                               "for a partition directory and stop")
         _require_access(root)
+    if settings.quarantine is not None:
+        _require_quarantine(settings.quarantine)
     with ExitStack() as stack:
         recoveries = []
         for path in paths:
@@ -350,6 +352,20 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
 def _is_inside(path: str, directory: str) -> bool:
     real = os.path.realpath(directory)
     return os.path.commonpath([os.path.realpath(path), real]) == real
+
+
+def _require_quarantine(path: str) -> None:
+    """Raises KafkaStorageError if no directory can be made at `path`, before a log is changed whose
+    bytes it must keep."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        raise KafkaStorageError(errno.ENOTDIR, "this is no directory, and --quarantine needs one; "
+                                "nothing was changed", path)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise KafkaStorageError(errno.EACCES, "this user may not write here, where --quarantine "
+                                "keeps bytes; nothing was changed", path)
 
 
 def _require_access(root: RootDirectory) -> None:

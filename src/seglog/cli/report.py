@@ -10,6 +10,7 @@ from dataclasses import replace
 from seglog.arguments import given_path
 from seglog.cli.bar import LoadBar
 from seglog.cli.document import document, print_document
+from seglog.cli.option_numbers import whole_number
 from seglog.cli.summary import Part, print_summary
 from seglog.config import BrokerConfig, LogConfig, read_properties
 from seglog.recovery.loader import LoadOptions, load_directory
@@ -44,10 +45,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
 
 def positive(text: str) -> int:
     """Parses a number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return number
+    return whole_number(text, 1)
 
 
 def setting(text: str) -> tuple[str, str]:

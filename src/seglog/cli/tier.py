@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from seglog.arguments import given_path
+from seglog.arguments import given_path, shown
 from seglog.cli import render, tier_indexes, tier_lint
 from seglog.cli.export import add_export_options, export
 from seglog.cli.found_logs import found_in
@@ -14,7 +14,7 @@ from seglog.cli.tier_options import add_bucket_options, bucket_of
 from seglog.errors import ConfigError
 from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
-from seglog.storage.paths import parse_directory_name
+from seglog.storage.paths import directory_name_or_none
 from seglog.tiered.restore import restore
 from seglog.tiered.segment_selection import TierFinding
 from seglog.tiered.tier_check import check_partition, find_orphans
@@ -168,7 +168,11 @@ def check_tier(logs: Iterator[PartitionLog], *, as_json: bool) -> int:
 def _logs(args: argparse.Namespace) -> Iterator[PartitionLog]:
     bucket = bucket_of(args)
     if args.partition is not None:
-        key = parse_directory_name(args.partition).topic_partition
+        parsed = directory_name_or_none(args.partition)
+        if parsed is None or "/" in args.partition:
+            raise ConfigError(f"expected TOPIC-PARTITION, such as orders-0, got "
+                              f"{shown(args.partition)}; seglog tier ls URL lists the partitions")
+        key = parsed.topic_partition
         yield bucket.log(key.topic, key.partition, topic_id=args.topic_id)
         return
     for one in bucket.partitions:

@@ -54,6 +54,8 @@ def found_in(paths: list[str]) -> Iterator[tuple[TopicPartition, str]]:
 
 
 def _run_on_spark(args: argparse.Namespace) -> int:
+    if not args.spark:
+        raise ConfigError("--spark: the master is empty (is a variable not set?); one is local[4]")
     if args.threads is not None:
         raise ConfigError("--threads is for a run on this machine; with --spark the master says "
                           "how many cores there are, such as local[4]")

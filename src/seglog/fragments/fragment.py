@@ -2,7 +2,7 @@
 
 A fragment is a hidden file at the top of the data directory. It holds record batches with
 consecutive provisional offsets, then their headers as rows of `BATCH_DTYPE`, so that the commit
-need not read the records again.
+need not read the records again. Their checksum is in the `Fragment`, which the task reports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.batch import BATCH_DTYPE, scan
-from seglog._native.file import start_writeback
+from seglog._native.crc32c import crc32c
+from seglog._native.file import open_read, read_at, start_writeback
 from seglog.errors import KafkaStorageError, RecordTooLargeError
 from seglog.fragments.job import Job
 from seglog.log.column_batches import encode_spans
@@ -32,13 +33,15 @@ _OFFSET_DELTA_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A file: `size` bytes of record batches, then their header rows."""
+    """A file: `size` bytes of record batches, then their header rows, whose CRC-32C is
+    `facts_crc`."""
 
     topic_partition: TopicPartition
     name: str
     size: int
     records: int
     batches: int
+    facts_crc: int
 
 
 @dataclass(slots=True)
@@ -123,10 +126,11 @@ class FragmentWriter:
     def _close(self, key: TopicPartition) -> None:
         fragment = self._open.pop(key)
         facts = np.concatenate(fragment.facts)
-        self._append_bytes(fragment, facts.tobytes(), fragment.size, sync=True)
+        rows = facts.tobytes()
+        self._append_bytes(fragment, rows, fragment.size, sync=True)
         self._done.append(Fragment(key, fragment.name, fragment.size,
                                    int(facts["last_offset"][-1]) + 1 - fragment.first_offset,
-                                   len(facts)))
+                                   len(facts), crc32c(rows)))
 
     def finish(self) -> list[Fragment]:
         """Closes, syncs and returns all fragments, each partition's in record order.
@@ -152,16 +156,54 @@ class FragmentWriter:
 
 
 def read_facts(path: str, fragment: Fragment) -> npt.NDArray[np.void]:
-    """Reads the header rows after the batches of a fragment. Raises KafkaStorageError if the file
-    is missing or has the wrong size."""
-    expected = fragment.size + fragment.batches * BATCH_DTYPE.itemsize
-    with storage_errors(path), open(path, "rb") as stream:
-        found = os.fstat(stream.fileno()).st_size
-        if found != expected:
-            raise KafkaStorageError(
-                f"{path}: the fragment has {found} bytes, but its task wrote {expected}")
-        stream.seek(fragment.size)
-        return np.frombuffer(stream.read(), BATCH_DTYPE).copy()
+    """Reads the header rows after the batches of a fragment.
+
+    Raises KafkaStorageError if the file is missing, has the wrong size, or holds other rows than
+    its task wrote: the commit writes at their positions.
+    """
+    room = fragment.batches * BATCH_DTYPE.itemsize
+    with storage_errors(path), contextlib.ExitStack() as stack:
+        descriptor, found = open_read(path)
+        stack.callback(os.close, descriptor)
+        if found != fragment.size + room:
+            raise _damaged(path, f"the fragment has {found} bytes, but its task wrote "
+                           f"{fragment.size + room}", min(found, fragment.size + room),
+                           fragment.size + room, found)
+        rows = read_at(descriptor, room, fragment.size, file=path)
+    if crc32c(rows) != fragment.facts_crc:
+        raise _damaged(path, f"the headers of the fragment's batches, from byte {fragment.size} "
+                       f"on, have CRC-32C {crc32c(rows):#010x}, but its task wrote "
+                       f"{fragment.facts_crc:#010x}", fragment.size, fragment.facts_crc,
+                       crc32c(rows))
+    facts = np.frombuffer(rows, BATCH_DTYPE).copy()
+    _require_adjacent(path, fragment, facts)
+    return facts
+
+
+def _require_adjacent(path: str, fragment: Fragment, facts: npt.NDArray[np.void]) -> None:
+    """Raises KafkaStorageError unless the batches fill the fragment, and their offsets follow each
+    other."""
+    ends = facts["position"] + facts["size"]
+    is_next = np.append(0, ends[:-1]) == facts["position"]
+    is_next[1:] &= facts["base_offset"][1:] == facts["last_offset"][:-1] + 1
+    is_next &= (facts["size"] > 0) & (facts["last_offset"] >= facts["base_offset"])
+    if not is_next.all():
+        row = int(np.argmin(is_next))
+        raise _damaged(path, f"batch {row} of the fragment does not follow the one before it",
+                       fragment.size + row * BATCH_DTYPE.itemsize,
+                       int(ends[row - 1]) if row else 0, int(facts["position"][row]))
+    end = int(ends[-1]) if len(ends) else 0
+    records = int(facts["last_offset"][-1] + 1 - facts["base_offset"][0]) if len(ends) else 0
+    if (end, records) != (fragment.size, fragment.records) or not end:
+        raise _damaged(path, f"the fragment's batches have {records} records in {end} bytes, but "
+                       f"its task wrote {fragment.records} in {fragment.size}", fragment.size,
+                       fragment.size, end)
+
+
+def _damaged(path: str, text: str, position: int, expected: int, found: int) -> KafkaStorageError:
+    error = KafkaStorageError(f"{path}: {text}")
+    error.file, error.position, error.expected, error.found = path, position, expected, found
+    return error
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Jobs that write to a data directory, and the cleanup after dead jobs.
 
 A job has a small file at the top of the data directory that names its driver process. All its other
-files carry its id. They are left over once that file or that process is gone.
+files carry its id. They are left over once that file or that process is gone. A file or process
+that cannot be checked is not gone.
 """
 
 from __future__ import annotations
@@ -17,14 +18,20 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
+from seglog.arguments import shown
 from seglog.errors import KafkaStorageError
+from seglog.fragments.checked_json import CheckedJson
 from seglog.storage.paths import JOB_FILE_PREFIX, UNFINISHED_COMMIT
 from seglog.storage.textfile import write_file
 
 __all__ = ["Job", "sweep"]
 
-# Another machine's driver cannot be checked, so its job dies of age.
-_FOREIGN_SECONDS_MAX: Final = 7 * 86400
+# Another machine's driver cannot be checked, nor can a damaged job file: the job dies of age.
+_UNKNOWN_SECONDS_MAX: Final = 7 * 86400
+# Without a checksum: an earlier release takes a file with more members for a dead job's.
+_CONTENT: Final = CheckedJson("job file", "delete it if its job is dead",
+                              {"machine": str, "pid": int, "started": str}, 1 << 16)
+_PID_MAX: Final = 2**31 - 1
 _ID: Final = r"seglog[0-9a-f]{32}"
 _JOB_FILE: Final = re.compile(rf"{re.escape(JOB_FILE_PREFIX)}job-({_ID})")
 _OF_JOB: Final = re.compile(rf"{re.escape(JOB_FILE_PREFIX)}[a-z]+-({_ID})|.*\.({_ID})-delete")
@@ -40,10 +47,20 @@ class _Driver:
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        return cls(_machine(), pid, _started(pid))
+        return cls(_machine(), pid, _started(pid) or "")
+
+    @classmethod
+    def read(cls, path: str) -> Self | None:
+        """The driver in a job file; None if there is no file. Raises KafkaStorageError."""
+        found = _CONTENT.read(path)
+        if found is not None and not 0 < found["pid"] <= _PID_MAX:
+            raise _CONTENT.damaged(path, f"process {shown(found['pid'])}", expected="a process id",
+                                   found=found["pid"])
+        return None if found is None else cls(**found)
 
     def is_alive(self) -> bool | None:
-        """Whether the process lives; None for a process of another machine or container."""
+        """Whether the process lives; None if that is unknown, as for a process of another machine
+        or container."""
         if self.machine != _machine():
             return None
         try:
@@ -52,7 +69,10 @@ class _Driver:
             return False
         except PermissionError:
             pass
-        return _started(self.pid) == self.started
+        if not self.started:  # This system does not tell.
+            return True
+        started = _started(self.pid)
+        return None if started is None else started == self.started
 
 
 def _machine() -> str:
@@ -64,13 +84,13 @@ def _machine() -> str:
     return " ".join(parts)
 
 
-def _started(pid: int) -> str:
-    """The start time of a process, in the system's own unit; "" if it is dead or unknown."""
+def _started(pid: int) -> str | None:
+    """The start time of a process, in the system's own unit; "" for a zombie, None if unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             fields = stream.read().rpartition(b")")[2].split()
     except OSError:
-        return ""
+        return None
     return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
 
 
@@ -111,8 +131,12 @@ class Job:
         with contextlib.suppress(OSError):
             os.unlink(self.path("job"))
         # An unfinished commit still needs these files; a later sweep deletes them.
-        if not os.path.lexists(os.path.join(self.data_dir, UNFINISHED_COMMIT)):
+        try:
+            os.lstat(os.path.join(self.data_dir, UNFINISHED_COMMIT))
+        except FileNotFoundError:
             _delete(self.data_dir, {self.id})
+        except OSError:
+            pass
 
 
 def sweep(data_dir: str) -> int:
@@ -128,16 +152,17 @@ def sweep(data_dir: str) -> int:
 
 
 def _lives(path: str) -> bool:
+    """Whether the job of a job file may still run. Raises no error."""
     try:
-        with open(path, "rb") as stream:
-            driver = _Driver(**json.load(stream))
-            age = time.time() - os.fstat(stream.fileno()).st_mtime
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError, TypeError):
-        return False  # A crash truncated it before any task started.
-    alive = driver.is_alive()
-    return age < _FOREIGN_SECONDS_MAX if alive is None else alive
+        age = time.time() - os.lstat(path).st_mtime
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
+    try:
+        driver = _Driver.read(path)
+        alive = False if driver is None else driver.is_alive()
+    except OSError:  # It cannot be read, or is no job file: a crash may have truncated it.
+        alive = None
+    return age < _UNKNOWN_SECONDS_MAX if alive is None else alive
 
 
 def _delete(data_dir: str, ids: set[str]) -> int:

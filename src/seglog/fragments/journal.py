@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
+import stat
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from seglog.arguments import shown
 from seglog.errors import KafkaStorageError
+from seglog.fragments.checked_json import CheckedJson
 from seglog.storage.paths import UNFINISHED_COMMIT
-from seglog.storage.textfile import read_small_file, sync_directory, write_file
+from seglog.storage.textfile import sync_directory, write_file
 
 __all__ = ["Move", "commit_moves", "finish_commit"]
 
@@ -25,8 +27,10 @@ __all__ = ["Move", "commit_moves", "finish_commit"]
 Move = tuple[str, str | None]
 
 _JOURNAL: Final = "journal"
-_VERSION: Final = 1
-_JOURNAL_BYTES_MAX: Final = 1 << 30
+_ADVICE: Final = ("restore it, or check the newest records of every partition and delete its "
+                  "directory")
+_CONTENT: Final = CheckedJson("commit journal", _ADVICE, {"version": int, "moves": list}, 1 << 30,
+                              version=1)
 
 
 def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
@@ -37,7 +41,7 @@ def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
     before the commit point. The caller holds the lock of the data directory.
     """
     journal = os.path.join(data_dir, prepared)
-    write_file(journal, json.dumps({"version": _VERSION, "moves": moves}).encode())
+    write_file(journal, _CONTENT.encode(journal, {"version": _CONTENT.version, "moves": moves}))
     directory = os.path.join(data_dir, UNFINISHED_COMMIT)
     os.mkdir(directory)
     sync_directory(data_dir)
@@ -64,15 +68,15 @@ def finish_commit(data_dir: str) -> bool:
     be read or a rename fails.
     """
     directory = os.path.join(data_dir, UNFINISHED_COMMIT)
-    if not os.path.isdir(directory):
-        return False
     path = os.path.join(directory, _JOURNAL)
     try:
-        content = read_small_file(path, _JOURNAL_BYTES_MAX)
-        if content is None:  # The crash came before the journal: nothing was renamed.
+        if not _is_directory(directory):
+            return False
+        found = _CONTENT.read(path)
+        if found is None:  # The crash came before the journal: nothing was renamed.
             os.rmdir(directory)
             return False
-        _finish(data_dir, directory, _parse(path, content))
+        _finish(data_dir, directory, _parse(path, found["moves"]))
     except KafkaStorageError:
         raise
     except OSError as error:
@@ -82,34 +86,60 @@ def finish_commit(data_dir: str) -> bool:
     return True
 
 
-def _parse(path: str, content: bytes) -> list[Move]:
+def _is_directory(path: str) -> bool:
+    """As os.path.isdir, but raises OSError where that says no for a path it cannot look up."""
     try:
-        found = json.loads(content)
-        if found["version"] != _VERSION:
-            raise ValueError(f"version {found['version']}")
-        moves: list[Move] = []
-        for source, target in found["moves"]:
-            moves.append((os.fspath(source), target if target is None else os.fspath(target)))
-    except (ValueError, KeyError, TypeError) as error:
-        raise KafkaStorageError(
-            errno.EINVAL, f"this commit journal cannot be read ({error}); restore it, or "
-            "check the newest records of every partition and delete its directory",
-            path) from None
-    return moves
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _parse(path: str, moves: list[Any]) -> list[Move]:
+    """The renames of the journal `path`. Raises KafkaStorageError for one that `commit_moves` does
+    not write, before any is made."""
+    for number, move in enumerate(moves):
+        match move:
+            case [str(source), None] if _is_inside(source):
+                pass
+            case [str(source), str(target)] if _is_inside(source) and _is_inside(target):
+                pass
+            case _:
+                raise _CONTENT.damaged(
+                    path, f"move {number} does not rename or delete a file of this data "
+                    f"directory: {shown(move)}", expected="paths in the data directory",
+                    found=move)
+    return [(source, target) for source, target in moves]
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path names something at the top of the data directory, or in a directory there."""
+    parts = path.split("/")
+    if len(parts) > 2 or not {"", ".", ".."}.isdisjoint(parts) or "\0" in path:
+        return False
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _finish(data_dir: str, directory: str, moves: Sequence[Move]) -> None:
     changed = {data_dir}
     for source, target in moves:
         path = os.path.join(data_dir, source)
-        with contextlib.suppress(FileNotFoundError):  # It was done before the crash.
-            if target is None:
+        goal = None if target is None else os.path.join(data_dir, target)
+        try:
+            if goal is None:
                 os.unlink(path)
-                changed.add(os.path.dirname(path))
             else:
-                os.rename(path, os.path.join(data_dir, target))
-        if target is not None:
-            changed.add(os.path.dirname(os.path.join(data_dir, target)))
+                os.rename(path, goal)
+        except FileNotFoundError:  # It was done before the crash.
+            if goal is not None and not os.path.lexists(goal):
+                raise KafkaStorageError(
+                    errno.ENOENT, f"a part of the commit is lost: {target} does not exist, and "
+                    f"{source} cannot be renamed to it; {_ADVICE}",
+                    os.path.join(directory, _JOURNAL)) from None
+        changed.add(os.path.dirname(path if goal is None else goal))
     for each in sorted(changed):
         sync_directory(each)
     os.unlink(os.path.join(directory, _JOURNAL))

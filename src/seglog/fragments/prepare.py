@@ -20,7 +20,7 @@ from seglog._native.batch import scan_file
 from seglog._native.file import open_read
 from seglog._native.rebuild import IndexRebuild
 from seglog.errors import KafkaStorageError
-from seglog.fragments.fragment import Fragment, read_facts, write_all
+from seglog.fragments.fragment import Fragment, read_facts, storage_errors, write_all
 from seglog.fragments.job import Job
 from seglog.fragments.journal import Move
 from seglog.fragments.layout import partitions_of
@@ -113,7 +113,7 @@ class Preparation:
             for file in (log_name(0), index_name(0), time_index_name(0)):
                 write_file(os.path.join(place, file), b"")
         for segment in segments:
-            offsets, times = self._indexes(segment)
+            offsets, times = self._indexes(key, segment)
             base = segment.base_offset
             write_file(os.path.join(place, index_name(base)), offsets)
             write_file(os.path.join(place, time_index_name(base)), times)
@@ -162,7 +162,7 @@ class Preparation:
         snapshot = self._snapshot(place, log, first)
         for segment in segments:
             base = segment.base_offset
-            offsets, times = self._indexes(segment)
+            offsets, times = self._indexes(key, segment)
             if base > first and snapshot is not None:
                 self.add_file(os.path.join(str(key), snapshot_name(base)), snapshot)
             # For a reader between two renames: a log may extend beyond its indexes.
@@ -214,7 +214,7 @@ class Preparation:
             copy = self._hidden()
             target = create_file(copy, path)
             try:
-                _copy(descriptor, target, size, 0)
+                _copy(path, descriptor, target, size, 0)
             finally:
                 os.close(target)
         finally:
@@ -253,12 +253,13 @@ class Preparation:
                 and segment.size + fragment.size <= self._segment_bytes
                 and end - 1 - segment.base_offset <= _OFFSET_DELTA_MAX)
 
-    def _indexes(self, segment: _Segment) -> tuple[bytes, bytes]:
+    def _indexes(self, key: TopicPartition, segment: _Segment) -> tuple[bytes, bytes]:
         rebuild = IndexRebuild(segment.base_offset, interval_bytes=self._interval,
                                index_bytes=_INDEX_BYTES)
         for facts in segment.facts:
             if rebuild.feed(np.ascontiguousarray(facts)) != len(facts):
-                raise KafkaStorageError(f"{segment.path}: batches that no index takes (at byte "
+                path = os.path.join(self._data_dir, str(key), log_name(segment.base_offset))
+                raise KafkaStorageError(f"{path}: batches that no index takes (at byte "
                                         f"{rebuild.position})")
         rebuild.finish()
         return rebuild.offset_index, rebuild.time_index
@@ -279,13 +280,12 @@ def _assign(path: str, size: int, facts: npt.NDArray[np.void], epoch: int) -> No
     heads["length"] = facts["size"] - _LENGTH_LESS
     content = memoryview(heads.tobytes())
     step = _HEAD.itemsize
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with storage_errors(path), contextlib.ExitStack() as stack:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        stack.callback(os.close, descriptor)
         os.ftruncate(descriptor, size)
         for number, position in enumerate(facts["position"].tolist()):
             write_all(descriptor, content[number * step:(number + 1) * step], position)
-    finally:
-        os.close(descriptor)
 
 
 def _append(target: str, target_size: int, source: str, size: int) -> None:
@@ -294,17 +294,17 @@ def _append(target: str, target_size: int, source: str, size: int) -> None:
         stack.callback(os.close, into)
         out, _ = open_read(source)
         stack.callback(os.close, out)
-        _copy(out, into, size, target_size)
+        _copy(source, out, into, size, target_size)
 
 
-def _copy(source: int, target: int, size: int, at: int) -> None:
-    """Copies the first `size` bytes of a file to position `at` of another."""
+def _copy(path: str, source: int, target: int, size: int, at: int) -> None:
+    """Copies the first `size` bytes of the file `path` to position `at` of another."""
     position = 0
     while position < size:
         data = os.pread(source, min(size - position, 8 << 20), position)
         if not data:
-            raise KafkaStorageError(f"a file became shorter while it was copied: {position} of "
-                                    f"{size} bytes")
+            raise KafkaStorageError(f"{path}: the file became shorter while it was copied: "
+                                    f"{position} of {size} bytes")
         write_all(target, data, at + position)
         position += len(data)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from seglog.arguments import shown
 from seglog.errors import IllegalStateError, KafkaStorageError
+from seglog.fragments.checked_json import CheckedJson
 from seglog.fragments.fragment import Fragment, storage_errors
 from seglog.fragments.job import Job, sweep
 from seglog.fragments.journal import commit_moves, finish_commit
@@ -34,12 +35,16 @@ from seglog.storage.paths import (
     RECOVERY_POINT_CHECKPOINT, DirectoryKind,
 )
 from seglog.storage.place import PlaceKind, identify, require_room_for_logs
-from seglog.storage.textfile import read_small_file, sync_directory
+from seglog.storage.textfile import sync_directory
 
 __all__ = ["StreamBatch", "check_target", "exclusive", "publish"]
 
 _STREAMS: Final = f"{JOB_FILE_PREFIX}streams"
-_STREAMS_BYTES_MAX: Final = 16 << 20
+_BATCHES: Final = CheckedJson(
+    "record of committed micro-batches",
+    "restore it, or delete it if no streaming query will repeat a batch",
+    {"version": int, "streams": dict}, 16 << 20)
+_BATCH_MAX: Final = 2**63 - 1
 _NO_EPOCH: Final = -1
 
 
@@ -151,7 +156,8 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
         preparation.add_file(name, encode_checkpoint(offset_lines(dict(sorted(known.items())))))
     if stream is not None:
         streams[stream.query_id] = stream.batch_id
-        preparation.add_file(_STREAMS, json.dumps({"version": 0, "streams": streams}).encode())
+        preparation.add_file(_STREAMS, _BATCHES.encode(
+            os.path.join(data_dir, _STREAMS), {"version": _BATCHES.version, "streams": streams}))
     # An existing marker keeps its broker epoch; no broker starts before the last rename.
     if not os.path.exists(os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)):
         preparation.add_file(CLEAN_SHUTDOWN_FILE, encode_clean_shutdown_marker(_NO_EPOCH))
@@ -161,14 +167,12 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
 
 
 def _read_streams(data_dir: str) -> dict[str, int]:
+    """The last committed batch by query; a missing file has none. Raises KafkaStorageError."""
     path = os.path.join(data_dir, _STREAMS)
-    content = read_small_file(path, _STREAMS_BYTES_MAX)
-    if content is None:
-        return {}
-    try:
-        found: dict[str, int] = json.loads(content)["streams"]
-        return {str(query): int(batch) for query, batch in found.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise KafkaStorageError(
-            f"{path}: this record of committed micro-batches cannot be read; restore it, or "
-            "delete it if no streaming query will repeat a batch") from None
+    found = _BATCHES.read(path)
+    streams: dict[str, int] = {} if found is None else found["streams"]
+    for query, batch in streams.items():
+        if type(batch) is not int or not 0 <= batch <= _BATCH_MAX:
+            raise _BATCHES.damaged(path, f"the batch of query {shown(query)} is {shown(batch)}",
+                                   expected="the number of a batch", found=batch)
+    return streams

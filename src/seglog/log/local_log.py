@@ -57,8 +57,7 @@ class LocalLog:
         now = self.now_ms() if loaded_ms is None else loaded_ms
         self.last_flush_ms = now
         self.segments.note_opened(now)
-        # Segments whose closing index entries are not durable although their records are.
-        self._closed_unflushed: list[int] = []
+        self._truncations = 0
         self._flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
         self.active = self._activate(int(self.segments.base_offsets[-1]))
         self.end = LogEnd(log_end_offset, self.active.base_offset, self.active.size)
@@ -245,10 +244,13 @@ class LocalLog:
         else:
             self._remove_leftovers(base)
             active.become_inactive()
-            if active.size and self.recovery_point >= base:
-                self._closed_unflushed.append(active.base_offset)
             self.segments.unpin()
             self.segments.release(active.files)
+            if active.size and self.recovery_point >= base:
+                # No recovery reads it once its successor exists: a power cut would leave the zeros
+                # that were trimmed, or no last entry of the time index. (Kafka syncs neither.)
+                with self._flush_timer():
+                    self.files.flush_segment(active.base_offset)
             self._open_segment(base)
         self.set_end(self.log_end_offset)
         _logger.info(self.log_text(f"Rolled new log segment at offset {base} in "
@@ -274,7 +276,6 @@ class LocalLog:
                              f"{offset}"):
             self._check_handlers()
             before, end = self.recovery_point, offset + including_offset
-            self._flush_closed()
             if end <= before:
                 return
             _unified_logger.debug(self.log_text(
@@ -284,11 +285,18 @@ class LocalLog:
             with self.lock:
                 self._check_handlers()
                 self.update_files()
+                # The task of a roll may run after a truncation, and one may happen meanwhile: other
+                # records get these offsets. (Kafka counts them as flushed.)
+                offset, truncations = min(offset, self.log_end_offset), self._truncations
+                active_base = self.active.base_offset
             start = self.recovery_point
             if end > start:
                 self.files.flush(start, end, self._flush_timer)
                 with self.lock:
-                    self.recovery_point_at_least(offset)
+                    if truncations == self._truncations:
+                        # What a roll meanwhile did to the segment is left to the roll's own flush.
+                        rolled = self.active.base_offset != active_base
+                        self.recovery_point_at_least(min(offset, active_base) if rolled else offset)
             if self.recovery_point > before:
                 self.last_flush_ms = self.now_ms()
 
@@ -314,16 +322,6 @@ class LocalLog:
         """Raises if the log was abandoned. A log that was closed properly can still be flushed."""
         if self.handlers_closed:
             self.check_open()
-
-    def _flush_closed(self) -> None:
-        """Flushes the changes that a roll made to fully flushed segments: the last entry of the
-        time index, and the sizes. Kafka never syncs these; a power cut would leave zeros."""
-        for base in list(self._closed_unflushed):
-            with self._flush_timer():
-                self.files.flush_segment(base)
-            with self.lock:
-                if base in self._closed_unflushed:
-                    self._closed_unflushed.remove(base)
 
     # ---- removing segments --------------------------------------------------------------------
 
@@ -407,6 +405,7 @@ class LocalLog:
     def truncate_to(self, offset: int, why: Reason) -> list[int]:
         """Truncates the segments so that the log ends at `offset`. Returns the base offsets of
         removed segments. The caller is inside `readers.changing`."""
+        self._truncations += 1
         self.update_files()
         first = int(self.segments.floor_row(offset)) + 1
         bases = self.segments.bases(range(first, len(self.segments)))
@@ -422,6 +421,7 @@ class LocalLog:
 
     def truncate_fully_and_start_at(self, offset: int, why: Reason) -> None:
         """Replaces all segments by a new, empty one at `offset`, where the log then ends."""
+        self._truncations += 1
         self.update_files()
         self.remove_segments(self.all_bases[:-1], why)
         self.replace_active(offset, why)

@@ -26,7 +26,7 @@ from seglog.storage.ownership import make_directories, open_file
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE,
-    parse_directory_name,
+    leads_to_directory, parse_directory_name,
 )
 from seglog.storage.place import NOT_A_DATA_DIRECTORY, require_room_for_logs
 from seglog.storage.textfile import sync_directory, write_file
@@ -199,11 +199,12 @@ class LogDirectory:
         return os.path.join(self.path, CLEAN_SHUTDOWN_FILE)
 
     def take_clean_shutdown_marker(self) -> bool:
-        """Removes the marker. Returns whether the last shutdown was clean. A later crash is then
-        detected. Raises OSError."""
+        """Removes the marker durably. Returns whether the last shutdown was clean. A later crash is
+        then detected. Raises OSError."""
         self.had_clean_shutdown = os.path.exists(self._marker)
         if self.had_clean_shutdown:
             os.unlink(self._marker)
+            sync_directory(self.path)
         return self.had_clean_shutdown
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
@@ -235,7 +236,7 @@ class LogDirectory:
         unless `on_error` handles it.
         """
         with os.scandir(self.path) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
+            names = sorted(entry.name for entry in entries if leads_to_directory(entry))
         found: list[PartitionDirectory] = []
         for name in names:
             if name == REMOTE_LOG_INDEX_CACHE:

@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from enum import Enum
+from itertools import pairwise
 
 from seglog.errors import (
     IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError, KafkaStorageError,
@@ -173,6 +174,7 @@ class FutureLogMover(ProcessBound):
         # A round ends when everything is copied that existed at its beginning.
         self._round_ends: int | None = None
         self._lag = 0
+        self._is_without_gaps = False
 
     def run(self) -> MoveState:
         """Copies everything and promotes. Returns the final state. Raises the exceptions of
@@ -229,6 +231,9 @@ class FutureLogMover(ProcessBound):
         """Does one fetch and one append. Returns whether the future log is complete."""
         try:
             _align(current, future)
+            if not self._is_without_gaps:
+                _truncate_at_gap(current, future)
+                self._is_without_gaps = True
             position = future.log_end_offset
             # No append is larger than a segment, even if those of the current log are.
             found = current.read(position, min(max_bytes, future.config.segment_size),
@@ -275,8 +280,22 @@ def _align(current: UnifiedLog, future: UnifiedLog) -> None:
         future.truncate_to(current.log_end_offset)
     while future.log_end_offset > max(current.log_start_offset, future.log_start_offset):
         last = future.log_end_offset - 1
-        ours, theirs = (log.read(last, 1, "log_end", min_one_message=True).records
-                        for log in (future, current))
-        if ours == theirs:
+        if _batch_at(future, last) == _batch_at(current, last):
             return
         future.truncate_to(last)
+
+
+def _truncate_at_gap(current: UnifiedLog, future: UnifiedLog) -> None:
+    """Truncates the future log before a segment that lacks its end. A power cut leaves one if a
+    later segment was durable earlier. Kafka keeps both (LogLoader), and then deletes the source."""
+    for base, following in pairwise(future.segments.base_offsets.tolist()):
+        last = following - 1
+        if (last >= max(current.log_start_offset, future.log_start_offset)
+                and _batch_at(future, last) != _batch_at(current, last)):
+            future.truncate_to(base)
+            return
+
+
+def _batch_at(log: UnifiedLog, offset: int) -> bytes:
+    """The batch with this offset, or the next one."""
+    return log.read(offset, 1, "log_end", min_one_message=True).records

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,21 +34,23 @@ class DirectoryStore:
                             objects.append(ObjectInfo(start + entry.name, _version(entry.stat())))
         except (FileNotFoundError, NotADirectoryError):
             pass
+        except OSError as error:
+            raise _failure(error) from None
         return objects, prefixes
 
     def size(self, key: str) -> ObjectVersion:
         """See ObjectStore."""
         try:
-            return _version(os.stat(os.path.join(self._root, key)))
+            return _object_version(os.stat(os.path.join(self._root, key)))
         except OSError as error:
             raise _failure(error) from None
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
         """See ObjectStore."""
         try:
-            with open(os.path.join(self._root, key), "rb") as stream:
-                data = os.pread(stream.fileno(), end - start, start)
-                return data, _version(os.fstat(stream.fileno()))
+            with open(os.path.join(self._root, key), "rb", opener=_opened) as stream:
+                version = _object_version(os.fstat(stream.fileno()))
+                return os.pread(stream.fileno(), end - start, start), version
         except OSError as error:
             raise _failure(error) from None
 
@@ -106,6 +109,18 @@ def _sync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _opened(path: str, flags: int) -> int:
+    """Opens without waiting for the writer of a named pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _object_version(status: os.stat_result) -> ObjectVersion:
+    """Raises StoreError for anything but a file: a listing has no object there either."""
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreError("not a file", is_missing=True)
+    return _version(status)
 
 
 def _version(status: os.stat_result) -> ObjectVersion:

@@ -54,21 +54,20 @@ class FsspecStore:
     def list(self, prefix: str) -> tuple[list[ObjectInfo], list[str]]:
         """See ObjectStore."""
         path = self._path(prefix)
+        start = f"{prefix}/" if prefix else ""
+        objects, prefixes = [], []
         try:
             self._system.invalidate_cache(path)
-            found = self._system.ls(path, detail=True)
+            for entry in self._system.ls(path, detail=True):
+                key = start + entry["name"].rstrip("/").rpartition("/")[2]
+                if entry["type"] == "directory":
+                    prefixes.append(key)
+                elif entry["name"].rstrip("/") != path:  # a file lists itself
+                    objects.append(ObjectInfo(key, _version(entry)))
         except (FileNotFoundError, NotADirectoryError):
             return [], []
         except Exception as error:
             raise _failure(error) from None
-        objects, prefixes = [], []
-        start = f"{prefix}/" if prefix else ""
-        for entry in found:
-            key = start + entry["name"].rstrip("/").rpartition("/")[2]
-            if entry["type"] == "directory":
-                prefixes.append(key)
-            elif entry["name"].rstrip("/") != path:  # a file lists itself
-                objects.append(ObjectInfo(key, _version(entry)))
         return objects, prefixes
 
     def size(self, key: str) -> ObjectVersion:
@@ -124,9 +123,12 @@ def _patience(system: Any, options: StorageOptions) -> dict[str, str]:
 
 
 def _version(info: dict[str, Any]) -> ObjectVersion:
+    size = -1 if info["size"] is None else int(info["size"])
+    if size < 0:
+        raise StoreError("the file system does not tell the size of an object")
     modified = next((_milliseconds(info[name]) for name in _MODIFIED if name in info), None)
     tag = info.get("ETag") or info.get("etag")
-    return ObjectVersion(int(info["size"]), None if tag is None else str(tag), modified)
+    return ObjectVersion(size, None if tag is None else str(tag), modified)
 
 
 def _milliseconds(when: Any) -> int | None:
@@ -141,6 +143,8 @@ def _milliseconds(when: Any) -> int | None:
 
 
 def _failure(error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
     if isinstance(error, FileNotFoundError):
         return StoreError("no such object", is_missing=True)
     # Only the class name: a client's message may contain credentials.

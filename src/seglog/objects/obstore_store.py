@@ -69,18 +69,17 @@ class ObstoreStore:
         """See ObjectStore."""
         try:
             found = obstore.list_with_delimiter(self._store, prefix or None)
+            return ([ObjectInfo(meta["path"], _version(meta))
+                     for meta in found["objects"]], list(found["common_prefixes"]))
         except Exception as error:
             raise self._failure(error) from None
-        return ([ObjectInfo(meta["path"], _version(meta))
-                 for meta in found["objects"]], list(found["common_prefixes"]))
 
     def size(self, key: str) -> ObjectVersion:
         """See ObjectStore."""
         try:
-            meta = obstore.head(self._store, key)
+            return _version(obstore.head(self._store, key))
         except Exception as error:
             raise self._failure(error) from None
-        return _version(meta)
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
         """See ObjectStore."""

@@ -39,11 +39,12 @@ class Requests:
         self._store, self._options = store, options
 
     def list(self, prefix: str, url: str) -> tuple[dict[str, ObjectVersion], list[str]]:
-        """The objects and the prefixes directly below a prefix."""
+        """The objects and prefixes directly below a prefix; others in the answer are ignored."""
         objects, prefixes = self._retry(lambda: self._store.list(prefix), url, 0)
-        start = len(prefix) + 1 if prefix else 0
-        return ({info.key[start:]: info.version for info in objects if len(info.key) > start},
-                [key[start:] for key in prefixes if len(key) > start])
+        start = f"{prefix}/" if prefix else ""
+        return ({info.key.removeprefix(start): info.version for info in objects
+                 if _is_below(info.key, start)},
+                [key.removeprefix(start) for key in prefixes if _is_below(key, start)])
 
     def version(self, key: str, url: str) -> ObjectVersion:
         """Size and entity tag of an object."""
@@ -130,6 +131,10 @@ class Requests:
             time.sleep(wait)
             pause = min(2 * pause, _PAUSE_MAX)
         raise AssertionError("the last attempt returns or raises")
+
+
+def _is_below(key: str, start: str) -> bool:
+    return key.startswith(start) and len(key) > len(start)
 
 
 def _check_size(data: Block, size: int) -> None:

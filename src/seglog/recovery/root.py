@@ -17,7 +17,8 @@ from seglog.storage.meta import MetaProperties, read_meta_properties
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLUSTER_METADATA_TOPIC, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT,
-    REMOTE_LOG_INDEX_CACHE, DirectoryKind, parse_directory_name,
+    REMOTE_LOG_INDEX_CACHE, DirectoryKind, leads_to_directory,
+    parse_directory_name,
 )
 from seglog.storage.place import require_data_directory
 
@@ -101,11 +102,7 @@ def _list(path: str) -> tuple[list[str], set[str]]:
     try:
         with os.scandir(path) as entries:
             for entry in entries:
-                try:
-                    is_directory = entry.is_dir()  # follows links, as Kafka does
-                except OSError:
-                    is_directory = False
-                if is_directory:
+                if leads_to_directory(entry):
                     directories.append(entry.name)
                 else:
                     files.add(entry.name)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
+import stat
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from seglog._native.index import IndexReader, read_aborted
 from seglog.errors import (
-    CorruptIndexError, IllegalStateError, RemoteResourceNotFoundError, SeglogError,
+    CorruptIndexError, IllegalStateError, KafkaStorageError, RemoteResourceNotFoundError,
+    SeglogError,
 )
 from seglog.forks import ProcessBound, ending
 from seglog.log.scheduler import Time
@@ -39,11 +43,11 @@ class RemoteIndexes:
 
     def __init__(self, paths: dict[IndexType, str], base_offset: int) -> None:
         """Raises CorruptIndexError for a file that is not an index of a segment with this base
-        offset."""
-        self.paths = paths
+        offset, KafkaStorageError for one that cannot be read."""
+        self.paths, self.base_offset = paths, base_offset
         self.size = 0
         for kind, path in paths.items():
-            size = os.path.getsize(path)
+            size = _file_size(path)
             self.size += size
             if size % _ENTRY_BYTES[kind]:
                 raise CorruptIndexError(
@@ -84,31 +88,30 @@ class RemoteIndexCache(ProcessBound):
         self._loading: dict[bytes, threading.Lock] = {}
         self._size = 0
         self._is_closed = False
-        os.makedirs(self.path, exist_ok=True)
-        self._take_over()
+        with _storage_errors():
+            os.makedirs(self.path, exist_ok=True)
+            self._take_over()
 
     def _take_over(self) -> None:
-        """Loads the entries of an earlier process."""
-        names = sorted(os.listdir(self.path))
+        """Loads the entries of an earlier process. What cannot be deleted is logged, and stays."""
         stems: dict[str, set[str]] = {}
-        for name in names:
+        for name in sorted(os.listdir(self.path)):
             if name.endswith(_LEFT_OVERS):
-                os.unlink(os.path.join(self.path, name))
+                _delete([os.path.join(self.path, name)])
             else:
                 stem, suffix = os.path.splitext(name)
                 stems.setdefault(stem, set()).add(suffix)
         for stem, suffixes in stems.items():
-            start, _, text = stem.partition("_")
-            paths = self._paths(stem)
             try:
                 if suffixes != set(_SUFFIXES.values()):
                     raise ValueError("incomplete")
-                indexes = RemoteIndexes(paths, int(start))
-                segment_id = parse_uuid(text).bytes
+                start, segment_id = _parsed(stem)
+                if segment_id in self._entries:
+                    raise ValueError("the segment has other files")
+                indexes = RemoteIndexes(self._paths(stem), start)
             except (SeglogError, ValueError) as error:
                 _logger.info("Deleting the stored index files of %s: %s", stem, error)
-                for suffix in suffixes:
-                    os.unlink(os.path.join(self.path, stem + suffix))
+                _delete(os.path.join(self.path, stem + suffix) for suffix in suffixes)
                 continue
             self._put(segment_id, indexes)
 
@@ -131,31 +134,36 @@ class RemoteIndexCache(ProcessBound):
 
     def get(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes:
         """The indexes of a segment, downloaded if they are not cached. Raises the storage's
-        exceptions, CorruptIndexError, and IllegalStateError after `close`."""
+        exceptions, CorruptIndexError, KafkaStorageError, and IllegalStateError after `close`."""
         segment_id = segment.remote_log_segment_id.id
-        with self._lock:
-            found = self._use(segment_id)
-            if found is not None:
-                return found
-            own = self._loading.setdefault(segment_id, threading.Lock())
-        with own:
+        while True:
             with self._lock:
-                found = self._use(segment_id)
-            if found is None:
+                found = self._use(segment)
+                if found is not None:
+                    return found
+                own = self._loading.setdefault(segment_id, threading.Lock())
+            with own:
+                with self._lock:
+                    if self._loading.get(segment_id) is not own:
+                        continue  # another thread's download ended, perhaps with an error
                 try:
                     found = self._download(segment)
                     with self._lock:
                         self._put(segment_id, found)
+                    return found
                 finally:
                     with self._lock:
                         self._loading.pop(segment_id, None)
-        return found
 
-    def _use(self, segment_id: bytes) -> RemoteIndexes | None:
+    def _use(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes | None:
         if self._is_closed:
             raise IllegalStateError("Instance is already closed.")
         self._expire()
+        segment_id = segment.remote_log_segment_id.id
         found = self._entries.get(segment_id)
+        if found is not None and found.base_offset != segment.start_offset:
+            self._drop(segment_id)  # files of an earlier process, under another offset
+            return None
         if found is not None:
             self._entries.move_to_end(segment_id)
             self._used_ms[segment_id] = self._time.milliseconds()
@@ -166,14 +174,15 @@ class RemoteIndexCache(ProcessBound):
         paths = self._paths(f"{segment.start_offset}_{format_uuid(uuid.UUID(bytes=segment_id.id))}")
         try:
             for kind, path in paths.items():
-                with open(f"{path}.tmp", "wb") as file:
+                with _storage_errors(), open(f"{path}.tmp", "wb", opener=_no_link) as file:
                     try:
                         with self._storage.fetch_index(segment, kind) as stream:
                             shutil.copyfileobj(stream, file)
                     except RemoteResourceNotFoundError:
                         if kind is not IndexType.TRANSACTION:
                             raise
-                os.replace(f"{path}.tmp", path)
+                with _storage_errors():
+                    os.replace(f"{path}.tmp", path)
             return RemoteIndexes(paths, segment.start_offset)
         except BaseException:
             _delete([*paths.values(), *(f"{path}.tmp" for path in paths.values())])
@@ -223,6 +232,40 @@ class RemoteIndexCache(ProcessBound):
             self._is_closed = True
             self._entries.clear()
             self._used_ms.clear()
+
+
+def _parsed(stem: str) -> tuple[int, bytes]:
+    """Start offset and segment id of a name. ValueError for one that no cache writes."""
+    start, _, text = stem.partition("_")
+    segment_id = parse_uuid(text)
+    if f"{int(start)}_{format_uuid(segment_id)}" != stem or not 0 <= int(start) < 1 << 63:
+        raise ValueError("not the name of an index")
+    return int(start), segment_id.bytes
+
+
+def _file_size(path: str) -> int:
+    """Raises KafkaStorageError also for what is no file: an open of a named pipe would wait."""
+    with _storage_errors():
+        status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise KafkaStorageError(errno.EINVAL, "not a file", path)
+    return status.st_size
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Raises KafkaStorageError for an OSError."""
+    try:
+        yield
+    except SeglogError:
+        raise
+    except OSError as error:
+        raise KafkaStorageError(error.errno, error.strerror or str(error),
+                                error.filename) from error
 
 
 def _delete(paths: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
 from seglog.objects.urls import is_url
-from seglog.storage.paths import DirectoryKind, parse_directory_name
+from seglog.storage.paths import DirectoryKind, leads_to_directory, parse_directory_name
 from seglog.storage.place import PlaceKind, identify
 
 __all__ = ["directories", "require_local"]
@@ -146,7 +146,7 @@ def _glob(pattern: str) -> Iterator[str]:
 def _names(directory: str) -> list[str]:
     try:
         with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+            return sorted(entry.name for entry in entries if leads_to_directory(entry))
     except OSError:
         return []
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from seglog import __version__
@@ -74,11 +75,24 @@ def session(master: str | None = None, app_name: str | None = None,
         builder = builder.master(master) if master else builder
     for name, value in {**chosen, **given}.items():
         builder = builder.config(name, value)
-    started = builder.getOrCreate()
+    try:
+        started = builder.getOrCreate()
+    except Exception as error:
+        # The JVM's own errors have a class of py4j, which clients of Spark Connect do not install.
+        if not isinstance(error, PySparkException) and type(error).__module__ != "py4j.protocol":
+            raise
+        raise SparkSetupError(f"Spark does not start{f' on {master}' if master else ''}: "
+                              f"{_reason(error)}.") from error
     # Otherwise the JVM exits before its workers, which then print stack traces.
     atexit.register(started.stop)
     register(started, ship=ship)
     return started
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what PySpark or the JVM says, without the trace."""
+    lines = str(getattr(error, "java_exception", None) or error).splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
 def _joined(active: SparkSession, master: str | None, conf: Mapping[str, str], ship: bool

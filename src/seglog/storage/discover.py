@@ -15,7 +15,7 @@ from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.storage.log_store import LOCAL, Files, absolute, files_of, place_of
 from seglog.storage.paths import (
-    DirectoryKind, FileKind, directory_name_or_none, parse_file_name,
+    DirectoryKind, FileKind, directory_name_or_none, leads_to_directory, parse_file_name,
 )
 from seglog.storage.place import require_data_directory
 
@@ -135,7 +135,8 @@ def is_partition_directory(path: Path) -> bool:
     """Whether a directory itself holds segment files. False if it cannot be listed."""
     try:
         with os.scandir(path) as entries:
-            return any(_is_segment(entry.name) and not entry.is_dir() for entry in entries)
+            return any(_is_segment(entry.name) and not leads_to_directory(entry)
+                       for entry in entries)
     except OSError:
         return False
 

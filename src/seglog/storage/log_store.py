@@ -25,7 +25,7 @@ from seglog.errors import KafkaStorageError
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
-from seglog.storage.paths import FileKind
+from seglog.storage.paths import FileKind, leads_to_directory
 from seglog.storage.textfile import read_beginning, whole_content
 
 __all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened",
@@ -161,7 +161,7 @@ class LocalFiles:
     def entries(self, path: str) -> list[tuple[str, bool]]:
         """As os.scandir, with links followed. Raises OSError."""
         with os.scandir(path) as entries:
-            return [(entry.name, entry.is_dir()) for entry in entries]
+            return [(entry.name, leads_to_directory(entry)) for entry in entries]
 
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
         """See Files."""

@@ -26,8 +26,9 @@ __all__ = [
     "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
     "TOPIC_NAME_LENGTH_MAX", "UNFINISHED_COMMIT", "check_topic",
     "delete_dir_name", "directory_name_or_none", "file_name", "file_names", "future_dir_name",
-    "index_name", "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
-    "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name", "txn_index_name",
+    "index_name", "leads_to_directory", "log_name", "offset_from_file_name", "parse_directory_name",
+    "parse_file_name", "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name",
+    "txn_index_name",
 ]
 
 META_PROPERTIES: Final = "meta.properties"
@@ -269,6 +270,15 @@ def parse_directory_name(path: str | os.PathLike[str]) -> DirectoryName:
         return DirectoryName(TopicPartition(topic, parse_int32(partition)), kind, unique_id)
     except ValueError:
         raise _not_a_partition(path, name) from None
+
+
+def leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a directory or a link to one, as Java's File.isDirectory: False for a
+    link to itself, for which `DirEntry.is_dir` raises OSError."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def directory_name_or_none(path: str | os.PathLike[str]) -> DirectoryName | None:

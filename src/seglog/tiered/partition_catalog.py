@@ -59,7 +59,7 @@ class PartitionCatalog:
         self._tree, self._layout, self._reader = tree, layout, reader
         self._findings: list[TierFinding] = []
         self._unusable: list[_Unusable] = []
-        self._checkpoints: dict[tuple[int, bytes | None], list[EpochEntry]] = {}
+        self._checkpoints: dict[str, list[EpochEntry]] = {}
 
     def look(self, partition: RemotePartition | None,
              announced: Sequence[RemoteLogSegmentMetadata] | None,
@@ -133,7 +133,7 @@ class PartitionCatalog:
     def _checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
         """The lineage up to a segment's end; empty if it cannot be read, which is a finding. Read
         once."""
-        key = segment.start_offset, segment.segment_id
+        key = str(segment)
         if key not in self._checkpoints:
             self._checkpoints[key] = self._read_checkpoint(segment)
         return self._checkpoints[key]

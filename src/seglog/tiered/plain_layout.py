@@ -4,6 +4,7 @@ any that a name pattern describes."""
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -80,16 +81,20 @@ class PlainLayout:
 
     def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """See Layout."""
-        groups: dict[tuple[int, bytes], dict[str, StoredObject]] = {}
+        # Two names may have the same numbers: 0.log and 00.log are logs of two segments.
+        groups: dict[tuple[int, bytes, str, str, int], dict[str, StoredObject]] = {}
+        counts: Counter[tuple[str, str, str]] = Counter()
         for found, key, version in self.pattern.files(tree, partition.directory, {}):
-            start = int(found["start_offset"])
+            text, name = found["start_offset"], found.get("segment_id", "")
+            start, segment_id = int(text), id_of(name) or b""
             if start <= _OFFSET_MAX:
-                segment_id = id_of(found.get("segment_id"))
-                groups.setdefault((start, segment_id or b""), {})[found["kind"]] = \
+                one = counts[text, name, found["kind"]]
+                counts[text, name, found["kind"]] += 1
+                groups.setdefault((start, segment_id, text, name, one), {})[found["kind"]] = \
                     StoredObject(key, version)
         return [RemoteSegment(start, segment_id or None, objects,
                               size=objects[LOG].version.size if LOG in objects else None)
-                for (start, segment_id), objects in sorted(groups.items())]
+                for (start, segment_id, _, _, _), objects in sorted(groups.items())]
 
     def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
         """See Layout: a pattern need not have the ids."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from seglog.errors import KafkaStorageError
 from seglog.forks import SurvivesFork
 from seglog.objects.directory_store import DirectoryStore
 from seglog.objects.store_options import StorageOptions
@@ -60,6 +62,10 @@ class RemoteTree(SurvivesFork):
             return self._made[1]
 
     def _key(self, key: str) -> str:
+        """The key in the store. Keys may come from records, whose topic names nothing checked."""
+        if key.startswith("/") or ".." in key.split("/") or "\0" in key:
+            raise KafkaStorageError(errno.EINVAL, "not the name of an object below this directory",
+                                    self.path(key))
         return f"{self._prefix}/{key}".strip("/")
 
     def list(self, key: str = "") -> tuple[dict[str, ObjectVersion], list[str]]:

@@ -1,0 +1,91 @@
+"""What a flush proves durable where a truncation or a roll comes in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.recovery.log_files import LogFiles
+from tests.log.test_fast_path import batch
+from tests.log.test_watermarks import open_log
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t-0"
+
+
+def test_the_flush_of_a_roll_before_a_truncation_proves_nothing_about_later_records(
+        path: Path) -> None:
+    """The task of a roll runs when its offsets are those of other records, or of none."""
+    log = open_log(path)
+    for _ in range(4):
+        log.append_as_leader(batch(1), 0)
+    log.truncate_to(2)
+    log.flush_to(4)
+    assert log.recovery_point == 2
+    log.append_as_leader(batch(1), 0)
+    log.flush_to(3)
+    assert log.recovery_point == 3
+
+
+def test_a_truncation_during_a_flush(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(path)
+    for _ in range(4):
+        log.append_as_leader(batch(1), 0)
+    flush_segment = LogFiles.flush_segment
+
+    def flush_and_truncate(files: LogFiles, base: int) -> None:
+        flush_segment(files, base)
+        log.truncate_to(2)
+        for _ in range(2):
+            log.append_as_leader(batch(1), 0)
+
+    monkeypatch.setattr(LogFiles, "flush_segment", flush_and_truncate)
+    log.flush()
+    assert log.log_end_offset == 4 and log.recovery_point <= 2
+    monkeypatch.undo()
+    log.flush()
+    assert log.recovery_point == 4
+
+
+def test_a_roll_during_a_flush(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recovery point stays in the segment that the roll trimmed, until its own flush."""
+    log = open_log(path)
+    for _ in range(2):
+        log.append_as_leader(batch(1), 0)
+    flush_segment, rolls = LogFiles.flush_segment, [2]
+
+    def flush_and_roll(files: LogFiles, base: int) -> None:
+        flush_segment(files, base)
+        if rolls:
+            rolls.pop()
+            monkeypatch.setattr(log.context.scheduler, "schedule_once", lambda *task: None)
+            log.roll()
+
+    monkeypatch.setattr(LogFiles, "flush_segment", flush_and_roll)
+    log.flush()
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 2
+
+
+def test_a_flushed_segment_is_closed_durably_before_the_next_one_exists(
+        path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery begins at the next one, and leaves alone what a power cut made of the closed."""
+    log, closed = open_log(path), []
+    log.append_as_leader(batch(1), 0)
+    log.flush()
+    flush_segment = LogFiles.flush_segment
+
+    def flush(files: LogFiles, base: int) -> None:
+        closed.append((base, sorted(one.name for one in path.glob("*.log")),
+                       (path / f"{base:020}.index").stat().st_size))
+        flush_segment(files, base)
+
+    monkeypatch.setattr(LogFiles, "flush_segment", flush)
+    log.roll()
+    assert closed == [(0, [f"{0:020}.log"], 0)]
+    log.roll()
+    assert len(closed) == 1
