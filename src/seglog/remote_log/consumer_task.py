@@ -10,13 +10,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from seglog.errors import (
-    IllegalArgumentError, RemoteMetadataTimeoutError, RemoteStorageError,
-    RetriableRemoteStorageError,
+    CorruptDataError, IllegalArgumentError, MetadataParseError, RemoteMetadataTimeoutError,
+    RemoteStorageError, RetriableRemoteStorageError,
 )
 from seglog.log.scheduler import Time
 from seglog.remote_log.metadata_transport import ConsumedRecord, MetadataTransport
+from seglog.tiered.metadata_serde import deserialize
 from seglog.tiered.metadata_store import RemotePartitionMetadataStore
-from seglog.tiered.metadata_topic import SkippedMetadata, metadata_event
+from seglog.tiered.metadata_topic import SkippedMetadata
 from seglog.tiered.partitioner import RemoteLogMetadataTopicPartitioner
 from seglog.tiered.remote_records import (
     RemoteLogMetadata, RemoteLogSegmentMetadataSnapshot, TopicIdPartition,
@@ -204,25 +205,35 @@ class ConsumerTask:
                 self._bounds_failed_ms = self._time.milliseconds()
 
     def _take(self, record: ConsumedRecord) -> None:
-        event = metadata_event(record.partition, record.offset, record.value)
-        if isinstance(event, SkippedMetadata):
-            self._skip(event)
-        elif isinstance(event, RemoteLogSegmentMetadataSnapshot):
-            self._apply(record, event)
-        else:
+        event = self._decoded(record)
+        if event is not None and not isinstance(event, RemoteLogSegmentMetadataSnapshot):
             key = event.topic_id_partition
             if key in self._processed and self._applied.get(key, -1) < record.offset:
                 self._apply(record, event)
                 self._applied[key] = record.offset
+        elif event is not None:
+            self._apply(record, event)
         self._read[record.partition] = record.offset
+
+    def _decoded(self, record: ConsumedRecord) -> RemoteLogMetadata | None:
+        try:
+            if record.value is None:
+                raise MetadataParseError("The record has no value",
+                                         kafka_name="NullPointerException")
+            return deserialize(record.value)
+        except MetadataParseError as error:
+            self._skip(record, error)
+            return None
 
     def _apply(self, record: ConsumedRecord, event: RemoteLogMetadata) -> None:
         try:
             self._store.handle_remote_log_metadata(event)
         except IllegalArgumentError as error:
-            self._skip(SkippedMetadata(record.partition, record.offset, record.offset + 1, error))
+            self._skip(record, error)
 
-    def _skip(self, skipped: SkippedMetadata) -> None:
+    def _skip(self, record: ConsumedRecord,
+              error: CorruptDataError | IllegalArgumentError) -> None:
+        skipped = SkippedMetadata(record.partition, record.offset, record.offset + 1, error)
         _logger.error("Skipped a record: %s", skipped)
         self.skipped.append(skipped)
 

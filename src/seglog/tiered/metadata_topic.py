@@ -19,8 +19,8 @@ from seglog.tiered.metadata_store import RemotePartitionMetadataStore
 from seglog.tiered.remote_records import RemoteLogMetadata, RemoteLogSegmentMetadataSnapshot
 
 __all__ = ["METADATA_PARTITIONS_DEFAULT", "REMOTE_LOG_METADATA_TOPIC", "MetadataTopic",
-           "SkippedMetadata", "metadata_event", "metadata_partitions", "read_metadata_events",
-           "read_metadata_rows", "read_metadata_topic"]
+           "SkippedMetadata", "metadata_partitions", "read_metadata_events", "read_metadata_rows",
+           "read_metadata_topic"]
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 #: How many partitions it has by default (Kafka: TopicBasedRemoteLogMetadataManagerConfig).
@@ -103,7 +103,7 @@ def read_metadata_events(log: PartitionLog) -> Iterator[
         if isinstance(row, SkippedMetadata):
             yield row.offset, row
         else:
-            yield row[0], metadata_event(number, *row)
+            yield row[0], _event(number, *row)
 
 
 def read_metadata_rows(log: PartitionLog, columns: Sequence[str]
@@ -128,9 +128,8 @@ def read_metadata_rows(log: PartitionLog, columns: Sequence[str]
             start = following
 
 
-def metadata_event(partition: int, offset: int,
-                   value: bytes | None) -> RemoteLogMetadata | SkippedMetadata:
-    """The event in one record of the metadata topic, or why there is none."""
+def _event(partition: int, offset: int,
+           value: bytes | None) -> RemoteLogMetadata | SkippedMetadata:
     try:
         if value is None:
             raise MetadataParseError("The record has no value", kafka_name="NullPointerException")
