@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from seglog.arguments import directory_path, names, optional, partition_of, shown, text
 from seglog.arguments import threads as at_once
 from seglog.arrow.topics import OffsetBound, TimeBound, TopicStream
+from seglog.closed_by_with import ClosedByWith
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import UnknownTopicOrPartitionError
 from seglog.forks import SurvivesFork
@@ -113,7 +113,7 @@ class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
             log.close()
 
 
-class DataDir:
+class DataDir(ClosedByWith):
     """A loaded data directory. Close it, or use it as a context manager, when logs were read."""
 
     def __init__(self, result: LoadResult, remote: Bucket | None = None) -> None:
@@ -235,13 +235,6 @@ class DataDir:
     def close(self) -> None:
         """Closes the logs that were opened; a later lookup opens them again."""
         self._logs.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"DataDir({self.path!r}, {len(self._logs)} partitions)"

@@ -57,21 +57,24 @@ def test_a_stranger_cannot_release_the_lock() -> None:
         lock.__exit__()
 
 
+def hold_and_signal(lock: LogLock, held: threading.Event, done: threading.Event,
+                    seconds: float) -> None:
+    """Holds the lock until `done`, and signals the main thread again and again."""
+    with lock:
+        held.set()
+        while not done.wait(seconds):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
 def test_a_signal_ends_a_wait_for_the_lock() -> None:
     """As with threading.RLock: Ctrl-C reaches a thread that waits for a slow disk."""
     lock, held, done = LogLock(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            while not done.wait(.05):
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     def refuse(*_: object) -> None:
         raise InterruptedError("by a signal")
 
     before = signal.signal(signal.SIGUSR1, refuse)
-    holder = threading.Thread(target=hold)
+    holder = threading.Thread(target=hold_and_signal, args=(lock, held, done, .05))
     try:
         with pytest.raises(InterruptedError, match="by a signal"):
             holder.start()
@@ -108,15 +111,8 @@ def test_an_interrupted_wait_takes_no_wake_from_another_thread() -> None:
     try:
         for _ in range(20):
             held, done = threading.Event(), threading.Event()
-
-            def hold(held: threading.Event = held, done: threading.Event = done) -> None:
-                with lock:
-                    held.set()
-                    while not done.wait(.001):
-                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-            threads = [threading.Thread(target=hold), *(
-                threading.Thread(target=count) for _ in range(2))]
+            threads = [threading.Thread(target=hold_and_signal, args=(lock, held, done, .001)),
+                       *(threading.Thread(target=count) for _ in range(2))]
             threads[0].start()
             held.wait()
             for one in threads[1:]:

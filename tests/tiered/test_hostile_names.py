@@ -11,7 +11,8 @@ from seglog.tiered import (
     LayoutStorageManager, LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteTree,
     TopicIdPartition,
 )
-from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, PINTEREST, PlainLayout, text_of
+from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, PINTEREST, PlainLayout
+from seglog.tiered.remote_records import id_text
 
 
 def write(root: Path, *names: str) -> None:
@@ -36,7 +37,7 @@ def test_two_names_of_one_offset(tmp_path: Path) -> None:
 
 def test_two_names_of_one_segment(tmp_path: Path) -> None:
     """The last digit of an id in a name has four bits that are not the id's."""
-    name, start = text_of(bytes(16)), f"{0:020d}"
+    name, start = id_text(bytes(16)), f"{0:020d}"
     other = name[:-1] + "B"
     write(tmp_path, *(f"t-0-{name}/{start}-{one}.{kind}" for one in (name, other)
                       for kind in ("log", "index")))

@@ -13,11 +13,11 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from seglog.arguments import int32, int64, offset, optional
 from seglog.cleaner.cleaner_stats import CleanerStats
+from seglog.closed_by_with import ClosedByWith
 from seglog.config import LogConfig
 from seglog.embedded.shared_directory import SharedDirectory
 from seglog.embedded.latest import LatestOffsets
@@ -117,7 +117,7 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
         clean_shutdown=is_clean, topic_id=topic_id)
 
 
-class EmbeddedLog(ProcessBound):
+class EmbeddedLog(ProcessBound, ClosedByWith):
     """One log, open for writing. Any thread may use it: appends wait for each other, readers never
     wait. A `with` block closes it.
 
@@ -414,13 +414,6 @@ class EmbeddedLog(ProcessBound):
                 self._directory.release(log.topic_partition, is_clean=is_clean)
             finally:
                 cleaning.closed(log)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.close()
 
 
 def _fetch_isolation(isolation: Isolation) -> Isolation:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
+from seglog.closed_by_with import ClosedByWith
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
 from seglog.log.readers import OpenSegment, SegmentRetired
@@ -224,7 +225,7 @@ class _Tail(ProcessBound, Generic[_Item]):
             wake()
 
 
-class _Blocking(_Tail[_Item], Iterator[_Item]):
+class _Blocking(_Tail[_Item], ClosedByWith, Iterator[_Item]):
     def __next__(self) -> _Item:
         began = time.monotonic()
         while True:
@@ -254,13 +255,6 @@ class _Blocking(_Tail[_Item], Iterator[_Item]):
         with self._registered(wake) as must_wait:
             if must_wait:
                 woken.acquire(timeout=-1 if left is None else left)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.close()
 
 
 class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):

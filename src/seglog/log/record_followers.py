@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog._native.columns import RecordColumns
+from seglog.closed_by_with import ClosedByWith
 from seglog.forks import ProcessBound, ending
 from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.storage.isolation import Isolation
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncFollower", "Follower", "stream_of"]
 
 
-class Follower(ProcessBound, Iterator[RecordColumns]):
+class Follower(ProcessBound, ClosedByWith, Iterator[RecordColumns]):
     """Record columns as they are appended. For one thread; any may `close` it."""
 
     def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
@@ -40,13 +41,6 @@ class Follower(ProcessBound, Iterator[RecordColumns]):
     def close(self) -> None:
         """Ends the iteration, also one that is waiting."""
         self._tail.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.close()
 
 
 class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
-from types import TracebackType
 from typing import Any, Protocol
 
 from seglog._native.batch import BatchScan, find_batch, scan_file
 from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
+from seglog.closed_by_with import ClosedByWith
 from seglog.errors import SeglogError
 from seglog.recovery.loader_failures import FileVanished, LoaderFailure
 from seglog.recovery.next_offset import opened_log
@@ -113,7 +113,7 @@ class _Piece:
         return self.future.result()
 
 
-class SegmentScans:
+class SegmentScans(ClosedByWith):
     """The scans of one recovery, for one thread at a time; a context manager.
 
     Without an `executor` (a ScanPool) all scans run in the caller's thread. With one, up to three
@@ -129,13 +129,6 @@ class SegmentScans:
         self._passed: Extent | None = None  # its remaining pieces are unwanted
         self._pieces: Iterator[_Piece] = iter(())
         self._ahead: deque[_Piece] = deque()
-
-    def __enter__(self) -> SegmentScans:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Drops the expected extents, and every scan that was not consumed."""

@@ -24,6 +24,7 @@ from seglog.arrow import contents
 from seglog.dump.consumer_offsets import committed_offsets
 from seglog.errors import SeglogError
 from seglog.model import TopicPartition
+from seglog.objects import StorageOptions
 from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, finding_row
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
@@ -60,35 +61,14 @@ Rows = Callable[[FoundDirectory, ReadOptions], Iterable[contents.Table]]
 
 # ---- what the tables hold ----------------------------------------------------------------------
 
-def _segments(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    for chunk in contents.segments(found.path, options.storage):
-        kinds = [found.kind.name.lower()] * len(chunk["base_offset"])
-        yield {**chunk, "kind": kinds, "modified": chunk["modified_ms"]}
+def _chunks(read: Callable[[str, StorageOptions], Iterable[contents.Table]]) -> Rows:
+    """The rows of a directory that are read in chunks."""
+    return lambda found, options: read(found.path, options.storage)
 
 
-def _batches_in(planned: LogRange, options: ReadOptions) -> Iterator[contents.Table]:
-    for chunk in contents.batches(planned, options.storage):
-        yield {**chunk, "base_timestamp": chunk["base_timestamp_ms"],
-               "max_timestamp": chunk["max_timestamp_ms"]}
-
-
-def _indexes(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    for chunk in contents.index_entries(found.path, options.storage):
-        yield {**chunk, "timestamp": chunk["timestamp_ms"]}
-
-
-def _producers(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    rows = contents.producers(found.path, options.storage)
-    if rows:
-        yield {**rows, "last_timestamp": rows["last_timestamp_ms"]}
-
-
-def _transactions(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    yield contents.transactions(found.path, options.storage)
-
-
-def _epochs(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    yield contents.leader_epochs(found.path, options.storage)
+def _whole(read: Callable[[str, StorageOptions], contents.Table]) -> Rows:
+    """The rows of a directory that are read at once."""
+    return lambda found, options: [read(found.path, options.storage)]
 
 
 def _consumer_offsets(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
@@ -104,8 +84,8 @@ def _consumer_offsets(found: FoundDirectory, options: ReadOptions) -> Iterator[c
            "offset": [one.offset for one in commits],
            "leader_epoch": [_known(one.leader_epoch) for one in commits],
            "metadata": [one.metadata for one in commits],
-           "commit_timestamp": [one.commit_timestamp for one in commits],
-           "expire_timestamp": [_known(one.expire_timestamp) for one in commits],
+           "commit_timestamp_ms": [one.commit_timestamp for one in commits],
+           "expire_timestamp_ms": [_known(one.expire_timestamp) for one in commits],
            "record_offset": [one.record_offset for one in commits]}
 
 
@@ -128,7 +108,8 @@ TABLES: Final[Mapping[str, _Table]] = {
     "segments": _Table(
         (*_WHERE, ("kind", "string"), ("base_offset", "long"), ("size", "long"),
          ("index_size", "long"), ("time_index_size", "long"), ("txn_index_size", "long"),
-         ("modified", "timestamp"), ("is_active", "boolean")), _segments,
+         ("modified", "timestamp"), ("is_active", "boolean")),
+        _chunks(contents.segments),
         frozenset({"size", "index_size", "time_index_size", "txn_index_size", "modified"})),
     "batches": _Table(
         (*_WHERE, ("segment_base_offset", "long"), ("position", "long"), ("size", "int"),
@@ -142,20 +123,21 @@ TABLES: Final[Mapping[str, _Table]] = {
                    "producer_id", "producer_epoch", "base_sequence"})),
     "indexes": _Table(
         (*_WHERE, ("base_offset", "long"), ("index", "string"), ("entry", "long"),
-         ("offset", "long"), ("position", "long"), ("timestamp", "timestamp")), _indexes,
+         ("offset", "long"), ("position", "long"), ("timestamp", "timestamp")),
+        _chunks(contents.index_entries),
         frozenset({"position", "timestamp"})),
     "producers": _Table(
         (*_WHERE, ("snapshot_offset", "long"), ("producer_id", "long"), ("producer_epoch", "int"),
          ("last_sequence", "int"), ("last_offset", "long"), ("offset_delta", "int"),
          ("last_timestamp", "timestamp"), ("coordinator_epoch", "int"),
-         ("current_txn_first_offset", "long")), _producers,
+         ("current_txn_first_offset", "long")), _whole(contents.producers),
         frozenset({"last_sequence", "last_offset", "last_timestamp", "coordinator_epoch"})),
     "transactions": _Table(
         (*_WHERE, ("state", "string"), ("producer_id", "long"), ("first_offset", "long"),
-         ("last_offset", "long")), _transactions),
+         ("last_offset", "long")), _whole(contents.transactions)),
     "epochs": _Table(
         (*_WHERE, ("leader_epoch", "int"), ("start_offset", "long"), ("end_offset", "long")),
-        _epochs),
+        _whole(contents.leader_epochs)),
     "findings": _Table(FINDING_COLUMNS, None),
     "consumer_offsets": _Table(
         (("path", "string"), ("directory", "string"), ("group_id", "string"), ("topic", "string"),
@@ -312,7 +294,8 @@ class TableReader(CheckedOnArrival, DataSourceReader):
     def _rows_of_ranges(self, task: _Ranges) -> Iterator[pa.RecordBatch]:
         for found, planned in task.pieces:
             with self._passing(found):
-                yield from self._to_batches(found, _batches_in(planned, self._options))
+                yield from self._to_batches(found, contents.batches(
+                    planned, self._options.storage))
 
     @contextmanager
     def _passing(self, found: FoundDirectory) -> Iterator[None]:
@@ -329,18 +312,21 @@ class TableReader(CheckedOnArrival, DataSourceReader):
 
     def _to_batches(self, found: FoundDirectory, chunks: Iterable[contents.Table]
                     ) -> Iterator[pa.RecordBatch]:
+        """The columns of chunks, in which the names of timestamps end with their unit."""
         table = TABLES[self._name]
         where: dict[str, Any] = {
             "path": found.data_dir, "directory": found.name,
-            "topic": found.topic_partition.topic, "partition": found.topic_partition.partition}
+            "topic": found.topic_partition.topic, "partition": found.topic_partition.partition,
+            "kind": found.kind.name.lower()}
+        sources = [f"{name}_ms" if kind == "timestamp" else name for name, kind in self._columns]
         for chunk in chunks:
             rows = len(next(iter(chunk.values()), ()))
             if rows:
                 yield pa.RecordBatch.from_arrays(
-                    [_array(chunk[name], kind, name in table.missing) if name in chunk
+                    [_array(chunk[source], kind, name in table.missing) if source in chunk
                      else pa.repeat(pa.scalar(where[name], arrow_type), rows)
-                     for (name, kind), arrow_type in zip(
-                         self._columns, arrow_schema(self._columns).types, strict=True)],
+                     for (name, kind), source, arrow_type in zip(
+                         self._columns, sources, arrow_schema(self._columns).types, strict=True)],
                     schema=arrow_schema(self._columns))
 
     # ---- findings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from seglog._native.columns import DEFAULT_COLUMNS
@@ -13,6 +12,7 @@ from seglog.arguments import (
     count, directory_path, int32, int64, names, offset, partition_of, seconds, shown,
 )
 from seglog.arguments import threads as at_once
+from seglog.closed_by_with import ClosedByWith
 from seglog.errors import (
     InvalidTopicPartitionError, KafkaStorageError, MalformedCheckpointError,
 )
@@ -48,7 +48,7 @@ from seglog.storage.view import LogView, SalvagedView
 __all__ = ["PartitionLog"]
 
 
-class PartitionLog(SurvivesFork):
+class PartitionLog(SurvivesFork, ClosedByWith):
     """A log as it was when it was opened; `refresh()` reads the directory again.
 
     Reading changes nothing: no file is written, created or locked. The directory may belong to a
@@ -387,13 +387,6 @@ class PartitionLog(SurvivesFork):
     def close(self) -> None:
         """Closes open files. The log can still be read: files are opened again when needed."""
         self._view.segments.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.close()
 
     def _look(self) -> LogView:
         start = self._start

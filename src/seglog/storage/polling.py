@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from seglog._native.columns import RecordColumns
+from seglog.closed_by_with import ClosedByWith
 from seglog.errors import OffsetOutOfRangeError
 from seglog.storage.isolation import Isolation
 from seglog.storage.record_rows import Record, one_by_one
@@ -33,7 +33,7 @@ class Polled(Protocol):
         """See PartitionLog."""
 
 
-class PollingFollower(Iterator[RecordColumns]):
+class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
     """Yields record columns as another process appends them. For one thread; any may `close` it.
 
     Raises KafkaStorageError if a segment is removed while it is read.
@@ -81,10 +81,3 @@ class PollingFollower(Iterator[RecordColumns]):
         """Ends the iteration, also one that is waiting."""
         self._closed.set()
         self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.close()

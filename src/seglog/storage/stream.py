@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
-from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 from seglog._native.batch import BatchColumns, scan_file
@@ -20,6 +19,7 @@ from seglog._native.columns import (
 )
 from seglog._native.records import RecordDecoder, RowFilter
 from seglog._native.status import Status
+from seglog.closed_by_with import ClosedByWith
 from seglog.errors import CorruptIndexError, SeglogError
 from seglog.model import TopicPartition
 from seglog.storage import codecs
@@ -245,7 +245,7 @@ def _nothing() -> Generator[RecordColumns]:
     yield from ()
 
 
-class ColumnStream:
+class ColumnStream(ClosedByWith):
     """A lazy stream of record batches that can be used repeatedly.
 
     A new iteration, and every consumer of the C stream interface, reads the same from the start;
@@ -273,13 +273,6 @@ class ColumnStream:
         if self._pass is None:
             self._pass = self._begin()
         return next(self._pass)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the pass that was begun, and waits until its threads have closed their files."""
