@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/seglog"
 ROOMS = "log,recovery,manager,storage"
 TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden", "cleaner",
-         "hostile/test_skipping.py"]
+         "objects", "hostile/test_skipping.py"]
 QUICK = "not kafka and not spark and not slow and not judge"
 # What every test file imports; a fork has it already.
 IMPORTED = (hypothesis, numpy, pytest)

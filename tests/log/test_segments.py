@@ -372,8 +372,7 @@ def test_files_go_after_their_delay(tmp_path: Path, caplog: pytest.LogCaptureFix
     made.time.sleep(1)
     assert not made.names(".deleted")
     assert f"Deleted log {made.path}/00000000000000000000.log.deleted." in messages(caplog)
-    # Few segments have a transaction index.
-    assert "because it does not exist" not in messages(caplog)
+    assert "because it does not exist" not in messages(caplog), "few have a transaction index"
 
 
 def test_a_reader_keeps_what_it_reads(tmp_path: Path) -> None:

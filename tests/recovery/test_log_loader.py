@@ -161,3 +161,15 @@ def test_a_flush_moves_the_recovery_point_to_the_end(
         log.flush(force)
         assert log.recovery_point == log.log_end_offset == 2
     assert flushed == ([(0, 3), (2, 3)] if force else [(0, 2)])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_segments_that_a_swap_replaces_leave_the_table(tmp_path: Path, clean: bool) -> None:
+    """Phase one has checked them."""
+    path = written(tmp_path / "t-0", {base: at(base) for base in (0, 1, 2, 3, 4)})
+    (path / (name(1, ".log") + ".swap")).write_bytes(at(1) + at(3))
+    log = load_log(str(path), inputs(clean=clean))
+    assert log.segments.base_offsets.tolist() == [0, 1, 4]
+    assert [log.segments.get(base).size for base in (0, 1, 4)] == [
+        len(at(0)), 2 * len(at(1)), len(at(4))]
+    log.close()
