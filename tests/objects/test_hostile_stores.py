@@ -135,13 +135,20 @@ def test_a_listing_of_other_keys() -> None:
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[int]:
-    """The port of a server that answers everything with these bytes."""
+def answering(answer: bytes, *, is_slow: bool = False) -> Iterator[int]:
+    """The port of a server that answers everything with these bytes; a slow one without end, a byte
+    at a time."""
+    is_done = threading.Event()
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             self.request.recv(1 << 16)
             self.request.sendall(answer)
+            while is_slow and not is_done.wait(0.2):
+                try:
+                    self.request.sendall(b" ")
+                except OSError:
+                    break
 
     class Server(socketserver.ThreadingTCPServer):
         allow_reuse_address = daemon_threads = True
@@ -150,6 +157,7 @@ def answering(answer: bytes) -> Iterator[int]:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         yield server.server_address[1]
+        is_done.set()
         server.shutdown()
         thread.join()
 
@@ -172,3 +180,12 @@ def test_an_endpoint_that_is_none() -> None:
     options = {**options_of(1), "aws_endpoint": "localhost:9000", "aws_endpoint_url": "localhost"}
     with pytest.raises(StoreError, match="unfinished uploads"):
         S3Uploads(parse_url("s3://place"), StorageOptions(options)).unfinished("orders-0")
+
+
+def test_uploads_of_a_server_that_never_ends() -> None:
+    """Each byte comes within the time that one read may take."""
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n", is_slow=True) as port:
+        uploads = S3Uploads(parse_url("s3://place"), StorageOptions({
+            **options_of(port), "request_timeout_seconds": "1"}))
+        with pytest.raises(StoreError, match="TimeoutError"):
+            uploads.unfinished("orders-0")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import time
 import urllib.error
 import urllib.request
 from datetime import datetime, UTC
@@ -24,6 +25,7 @@ from seglog.objects.urls import ObjectUrl
 __all__ = ["S3Uploads"]
 
 _ANSWER_BYTES_MAX: Final = 4 << 20
+_PIECE_BYTES: Final = 1 << 16
 #: What urllib raises; ValueError for an endpoint that is no URL, or a chunk without a length.
 _FAILURES: Final = (OSError, HTTPException, ValueError)
 _EMPTY: Final = hashlib.sha256(b"").hexdigest()
@@ -104,8 +106,13 @@ class S3Uploads:
         request = urllib.request.Request(f"{base.scheme}://{base.netloc}{path}?{asked}",
                                          method=method, headers=headers)
         with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-            content: bytes = answer.read(_ANSWER_BYTES_MAX)
-            return content
+            content = bytearray()
+            deadline = time.monotonic() + self._timeout  # urllib's is that of one read
+            while len(content) < _ANSWER_BYTES_MAX and (piece := answer.read1(_PIECE_BYTES)):
+                content += piece
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+            return bytes(content)
 
 
 def _signed(keys: _Keys, region: str, method: str, host: str, path: str, query: str
