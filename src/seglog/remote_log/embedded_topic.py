@@ -209,12 +209,12 @@ class EmbeddedMetadataTopic:
         error; so do those up to the next segment if no record can be read."""
         log, position = self._log(partition), self._positions[partition]
         position = following = max(position, log.log_start_offset)
-        end = log.high_watermark
-        if position >= end:
+        if position >= log.high_watermark:
             return []
         damage: list[CorruptDataError] = []
         found: list[ConsumedRecord] = []
         rows = list(self._rows(log, position, damage))
+        end = log.high_watermark  # as of now, so that no row is after it
         for (offset, value), (after, _) in pairwise([*rows, (end, None)]):
             # A batch's CRC does not cover its offset: one that is not between its neighbours' is
             # damaged.
@@ -223,11 +223,17 @@ class EmbeddedMetadataTopic:
                     found.append(_lost(log, partition, following, offset, damage))
                 found.append(ConsumedRecord(partition, offset, value))
                 following = offset + 1
+            elif position <= offset < following:
+                found.append(ConsumedRecord(partition, following - 1, None, CorruptRecordError(
+                    f"{log.path}: offset {offset} comes after {following - 1}", file=log.path),
+                    offset))
         if following == position:
             with log.lock:
                 bases = log.segments.base_offsets.tolist()
             following = min([end, *(base for base in bases if base > position)])
             found.append(_lost(log, partition, position, following, damage))
+        elif following == end and damage:  # after the last offset: of one that is there twice
+            found.append(_lost(log, partition, end - 1, end, damage))
         self._positions[partition] = following
         return found
 
