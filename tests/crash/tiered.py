@@ -13,8 +13,7 @@ import seglog
 from seglog.errors import LogLoadError
 from seglog.storage.paths import PARTITION_METADATA
 from seglog.tiered import LayoutStorageManager, RemoteLogSegmentState, open_bucket
-from tests.crash.check import records_of
-from tests.crash.managed_check import is_refused
+from tests.crash.managed_check import is_refused, whole_texts
 from tests.crash.promises import Acknowledgements, Promises
 from tests.remote_log.tiering import Tiering
 
@@ -63,7 +62,7 @@ def gaps(root: Path) -> set[int]:
     """The offsets between those of the local records: what a cut took of segments that were not
     flushed, and what Kafka's LogLoader leaves out too."""
     logs = [*(root / "data" / PARTITION).glob("*.log")]
-    found = {offset for path in logs for offset, _ in records_of(path.read_bytes())}
+    found = {offset for path in logs for offset in whole_texts(path)}
     bases = {int(path.stem) for path in logs}
     return {*range(min(bases, default=0), max(bases | found, default=0))} - found
 
