@@ -71,7 +71,7 @@ def check_fragments(root: Path, seed: int, promises: FragmentPromises, source: r
     if kind == 0 and any(data_dir.glob("t-0")):
         with seglog.open(data_dir / "t-0"):
             pass
-    elif kind == 1 and not any(data_dir.glob("*-delete")):  # else it may refuse torn small files
+    elif kind == 1:
         with seglog.LogManager([data_dir]):
             pass
     check_target(str(data_dir))
@@ -83,4 +83,6 @@ def check_fragments(root: Path, seed: int, promises: FragmentPromises, source: r
             truth = add(truth, rows, PARTITIONS)
         truths.append(truth)
     assert contents(data_dir) in truths[promises.least:promises.most + 1]
-    assert left_over(data_dir) == []
+    # One whose contents the cut took is kept for a week: nobody can tell whether its job lives.
+    assert [name for name in left_over(data_dir) if not (
+        name.startswith(".seglog-job") and not any((data_dir / name).read_bytes()))] == []

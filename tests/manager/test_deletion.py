@@ -199,6 +199,25 @@ def test_one_that_cannot_be_deleted_keeps_no_other(
         assert manager.is_log_dir_online(other)
 
 
+def test_one_that_cannot_be_deleted_is_closed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, time = manager_of(root)
+    with manager:
+        log = manager.get_log(A0)
+        assert log is not None
+        fill(log, 6)
+        log.roll()
+        fill(log, 6)
+        manager.async_delete(A0)
+
+        def refused(log: UnifiedLog) -> None:
+            raise KafkaStorageError(f"Error while deleting log for {log.topic_partition}")
+
+        monkeypatch.setattr(UnifiedLog, "delete", refused)
+        assert open_files(log.path) != []
+        time.sleep(40_000)
+        assert open_files(log.path) == []
+
+
 def test_a_change_of_the_delay_counts_at_once(root: Path) -> None:
     manager, time = manager_of(root)
     with manager:

@@ -27,14 +27,16 @@ from seglog.fragments.layout import partitions_of
 from seglog.model import TopicPartition
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
 from seglog.storage.partition_log import PartitionLog
-from seglog.storage.meta import encode_partition_metadata, read_partition_metadata
+from seglog.storage.meta import read_partition_metadata, write_partition_metadata
 from seglog.storage.ownership import create_file, make_directories
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, delete_dir_name, index_name, log_name,
-    snapshot_name, time_index_name,
+    snapshot_name, temporary_name, time_index_name,
 )
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, encode_snapshot
-from seglog.storage.textfile import read_small_file, sync_directory, write_file
+from seglog.storage.textfile import (
+    read_small_file, replace_file, sync_directory, write_file,
+)
 
 __all__ = ["NewRecords", "Preparation"]
 
@@ -123,9 +125,12 @@ class Preparation:
                 write_file(os.path.join(place, snapshot_name(offset)), encode_snapshot([]))
             epochs = read_leader_epochs(os.path.join(place, LEADER_EPOCH_CHECKPOINT))
             epochs.assign(0, 0)
-            write_file(os.path.join(place, LEADER_EPOCH_CHECKPOINT), encode_leader_epochs(epochs))
-        write_file(os.path.join(place, PARTITION_METADATA),
-                   encode_partition_metadata(self._topic_id(key.topic)))
+            path = os.path.join(place, LEADER_EPOCH_CHECKPOINT)
+            replace_file(path, encode_leader_epochs(epochs), temporary_name(path))
+        # Whole or missing: a broker reads it before it deletes the directory, and would not start
+        # with a part of it.
+        write_partition_metadata(os.path.join(place, PARTITION_METADATA),
+                                 self._topic_id(key.topic))
         self.moves.append((name, str(key)))
         return NewRecords(0, end)
 

@@ -126,5 +126,6 @@ class LogDeletion:
             except KafkaStorageError as error:
                 _log.error("Exception while deleting %s in dir %s.", log, dir_of(log),
                            exc_info=error)
+                log.close_handlers()  # what it did not come to delete is open
         queued = state.table.next_to_be_deleted_ms()
         return max(delay if queued is None else queued + delay - state.now_ms(), 1)
