@@ -116,7 +116,7 @@ def test_what_is_announced_outlives_a_cut(box: Box, tmp_path: Path, seed: int,
 
 @PROGRAMS
 @pytest.mark.judge
-@pytest.mark.parametrize("seed", rounds())
+@pytest.mark.parametrize("seed", rounds(6))
 def test_what_is_announced_outlives_any_cut(box: Box, tmp_path: Path, seed: int,
                                             program: Callable[..., None]) -> None:
     program(box, tmp_path, 1000 + seed, 8)
