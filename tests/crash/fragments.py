@@ -13,7 +13,7 @@ import seglog
 from seglog.fragments import StreamBatch, check_target
 from seglog.model import TopicPartition
 from seglog.storage.paths import UNFINISHED_COMMIT
-from tests.crash.promises import Acknowledgements
+from tests.crash.promises import Acknowledgements, said_in
 from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows
 
 PARTITIONS = 2
@@ -53,11 +53,11 @@ class FragmentPromises:
 
     def hear(self, text: bytes) -> None:
         """See Promises."""
-        for line in text.split(b"\n"):
-            if b'"publishing"' in line and line.endswith(b"}"):
-                self.most = max(self.most, int(line.split()[-1].strip(b"}")) + 1)
-            elif b'"published"' in line and line.endswith(b"}"):
-                self.least = max(self.least, int(line.split()[-1].strip(b"}")) + 1)
+        for said in said_in(text):
+            if said["what"] == "publishing":
+                self.most = max(self.most, said["number"] + 1)
+            else:
+                self.least = max(self.least, said["number"] + 1)
 
 
 def check_fragments(root: Path, seed: int, promises: FragmentPromises, source: random.Random

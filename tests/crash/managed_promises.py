@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.crash.promises import Promises
+from tests.crash.promises import Promises, said_in
 from tests.crash.writer import ABORTED, COMMITTED
 
 
@@ -118,11 +117,7 @@ class ManagedPromises:
 
     def hear(self, text: bytes) -> None:
         """See Promises."""
-        for line in text.split(b"\n"):
-            try:
-                said = json.loads(line)
-            except ValueError:
-                continue
+        for said in said_in(text):
             self._take(said.pop("what"), said.pop("log", ""), said)
 
     def _take(self, what: str, log: str, said: dict[str, Any]) -> None:

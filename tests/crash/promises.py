@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,16 @@ class Acknowledgements:
     def say(self, what: str, **fields: Any) -> None:
         line = json.dumps({"what": what, **fields}).encode() + b"\n"
         assert os.write(self._fd, line) == len(line)
+
+
+def said_in(text: bytes) -> Iterator[dict[str, Any]]:
+    """The lines of the file; one that was torn is none, and the next writer's begins a new line."""
+    for line in text.split(b"\n"):
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        yield said
 
 
 @dataclass
@@ -42,12 +53,8 @@ class Promises:
     power_cuts: bool = False
 
     def hear(self, text: bytes) -> None:
-        """Takes lines in; one that was torn is none, and the next writer's begins a new line."""
-        for line in text.split(b"\n"):
-            try:
-                said = json.loads(line)
-            except ValueError:
-                continue
+        """Takes lines in."""
+        for said in said_in(text):
             getattr(self, "_" + said.pop("what"))(**said)
 
     def lost(self, end: int) -> None:
