@@ -51,3 +51,8 @@ def test_example_program_runs(path: Path, tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, path, tmp_path], capture_output=True, text=True,
                               timeout=600, check=True)
         assert done.stdout and not done.stderr
+
+
+def test_the_pipeline_has_a_broker_without_the_packages_of_the_tests() -> None:
+    subprocess.run([sys.executable, "-S", "-c", "import tests.kafka.harness"], cwd=readme.ROOT,
+                   timeout=600, check=True)

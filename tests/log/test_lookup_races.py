@@ -67,6 +67,16 @@ def append(log: UnifiedLog) -> None:
         log.update_high_watermark(log.log_end_offset)
 
 
+def abort_one(log: UnifiedLog) -> None:
+    """An aborted transaction in a segment with a successor."""
+    log.append_as_leader(batch(0, producer=7), 0)
+    log.append_as_leader(end_transaction_marker(7, 0, ControlType.ABORT, timestamp=NOW), 0,
+                         origin=AppendOrigin.COORDINATOR, transaction_version=0)
+    append(log)
+    log.roll()
+    append(log)
+
+
 # ---- what takes segments away ------------------------------------------------------------------
 
 
@@ -225,12 +235,7 @@ def test_the_directory_of_a_deleted_log_while_a_task_deletes_segments(
 def test_committed_readers_know_of_transactions_of_retired_segments(log: UnifiedLog) -> None:
     """A segment that goes takes its transaction index along: a follower that has it open never
     takes aborted records for committed ones."""
-    log.append_as_leader(batch(0, producer=7), 0)
-    log.append_as_leader(end_transaction_marker(7, 0, ControlType.ABORT, timestamp=NOW), 0,
-                         origin=AppendOrigin.COORDINATOR, transaction_version=0)
-    append(log)
-    log.roll()
-    append(log)
+    abort_one(log)
     tail = RangeTail(log, 0, isolation="read_committed", timeout=0.0)
     base, segment = 0, log.readers.segment(log.readers.view(), 0)
     assert segment.base_offset == base
@@ -239,6 +244,57 @@ def test_committed_readers_know_of_transactions_of_retired_segments(log: Unified
     assert log.delete_old_segments() == 1
     with pytest.raises(OffsetOutOfRangeError):
         next(tail)
+
+
+@pytest.mark.parametrize("tail_of", [RangeTail, SpanTail])
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "only-remote-now"])
+def test_committed_readers_of_segments_that_go_while_they_are_read(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, tail_of: type[RangeTail | SpanTail],
+        is_deleted: bool) -> None:
+    """The log was moved to another directory and deleted here, or retention left the segment to
+    remote storage: then the log's start stays."""
+    abort_one(log)
+    tail = tail_of(log, 0, isolation="read_committed", timeout=0.0)
+    find = tail._next_place
+
+    def find_and_lose() -> object:
+        place = find()
+        if is_deleted:
+            log.delete()
+        else:
+            with log.lock:
+                log._local.remove_segments([0], lambda _: None)
+        return place
+
+    monkeypatch.setattr(tail, "_next_place", find_and_lose)
+    with pytest.raises(StopIteration if is_deleted else OffsetOutOfRangeError):
+        next(tail)
+
+
+@pytest.mark.parametrize("ask", [lambda log: log.read(0, 100, "read_committed"),
+                                 lambda log: log.collect_aborted_transactions(0, 100)],
+                         ids=["read", "transactions"])
+def test_readers_wait_for_a_deletion_that_took_the_segments_away(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch,
+        ask: Callable[[UnifiedLog], object]) -> None:
+    """They say that the log is closed, not that it has no such offset or no transactions."""
+    abort_one(log)
+    delete, goes_on, removed = os.unlink, threading.Event(), threading.Event()
+
+    def unlink(path: str, *, dir_fd: int | None = None) -> None:
+        removed.set()
+        assert goes_on.wait(PATIENCE)
+        delete(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    deleting = threading.Thread(target=log.delete)
+    deleting.start()
+    assert removed.wait(PATIENCE) and not log.is_closed
+    threading.Timer(.2, goes_on.set).start()
+    with pytest.raises(KafkaStorageError) as caught:
+        ask(log)
+    assert caught.value.code == CLOSED
+    deleting.join(PATIENCE)
 
 
 def test_a_stream_decodes_what_was_open(log: UnifiedLog) -> None:

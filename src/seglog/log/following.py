@@ -183,8 +183,11 @@ class _Tail(ProcessBound, Generic[_Item]):
         found = [txn for txn in self._log.collect_aborted_transactions(self.next_offset,
                                                                        next_offset)
                  if txn.last_offset >= self.next_offset]
-        if self.next_offset < self._log.log_start_offset:
-            raise SegmentRetired(self._base)  # and its transactions are unknown now
+        # A segment that left the log took its transactions along, whether the records are below the
+        # log's start now, in remote storage alone, or in another directory.
+        if (self.next_offset < self._log.log_start_offset
+                or self._base not in self._log.readers.view()):
+            raise SegmentRetired(self._base)
         return found
 
     # ---- its end

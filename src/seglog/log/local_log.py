@@ -157,6 +157,12 @@ class LocalLog:
         if self.handlers_closed or self.files.is_closed:
             raise closed_error(f"The log of {self.topic_partition} in {self.path} is closed")
 
+    def check_not_deleted(self) -> None:
+        """The same, for a reader that found no segments: a deletion that takes them away is waited
+        for, with the lock."""
+        with self.lock:
+            self.check_open()
+
     def check_current(self) -> None:
         """Raises KafkaStorageError also if another log has replaced this one: changes would be
         lost."""

@@ -111,8 +111,11 @@ class LocalReads:
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int,
                                      log_start_offset: int) -> list[AbortedTxn]:
         """The aborted transactions of the segment that holds `start_offset` and of later ones, for
-        offsets from `log_start_offset` to below `upper_bound_offset`."""
+        offsets from `log_start_offset` to below `upper_bound_offset`. Raises KafkaStorageError of a
+        log that is being deleted."""
         def collect(view: SegmentView) -> list[AbortedTxn]:
+            if not len(view):
+                self._local.check_not_deleted()
             base = view.floor(start_offset)
             return [] if base < 0 else self._aborted(view, base, log_start_offset,
                                                      upper_bound_offset)

@@ -93,7 +93,9 @@ class LogReads:
         try:
             return self._readers.read_steadily(read, self._readers.is_current)
         except OffsetOutOfRangeError:
-            local.check_open()  # a log that was deleted meanwhile has no segment
+            if not len(local.segments):
+                local.check_not_deleted()
+            local.check_open()
             raise
         except OSError:
             with local.guarded(text, reads=True):
