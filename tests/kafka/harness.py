@@ -166,6 +166,7 @@ def formatted() -> Path:
     target = cache_dir() / f"formatted-{KAFKA_VERSION}"
     if target.is_dir():
         return target
+    library()  # before the lock, which it may take itself
     with locked(target.parent), tempfile.TemporaryDirectory(dir=target.parent) as fresh:
         if target.is_dir():
             return target  # another process was first

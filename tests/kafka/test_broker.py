@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from tests.kafka.harness import Broker, Client
 from tests.oracle import log
 from tests.oracle.batch import Row
 from tests.support import reading
+from tests.support.readme import ROOT
 from tests.support.waiting import wait_for
 
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -115,3 +119,19 @@ def test_a_killed_brokers_logs_read_as_consumers_got_them(
         opened = found.logs[seglog.TopicPartition("txn", 0)]
         assert opened.last_stable_offset < opened.log_end_offset
         assert reading.read_rows(opened, isolation=isolation) == truth["txn", isolation]
+
+
+def test_the_first_broker_of_a_machine_starts(kafka_lib: Path, tmp_path: Path) -> None:
+    """With an empty cache, which Maven fills: here one that has the jars at hand."""
+    maven = tmp_path / "bin" / "mvn"
+    maven.parent.mkdir()
+    maven.write_text('#!/bin/sh\nfor option; do case $option in -DoutputDirectory=*)\n'
+                     f'ln -s "{kafka_lib}" "${{option#*=}}";; esac; done\n')
+    maven.chmod(0o755)
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path),
+           "PATH": f"{maven.parent}{os.pathsep}{os.environ['PATH']}"}
+    env.pop("SEGLOG_KAFKA_LIB", None)
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.kafka import harness; print(harness.formatted())"],
+        cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=True)
+    assert (Path(done.stdout.strip()) / "meta.properties").is_file()
