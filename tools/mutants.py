@@ -48,7 +48,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/seglog"
 ROOMS = "log,recovery,manager,storage"
 TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden", "cleaner",
-         "objects", "hostile/test_skipping.py"]
+         "objects", "hostile/test_skipping.py", "sequences/test_recorded_sequences.py",
+         "differential/test_recorded_loads.py"]
 QUICK = "not kafka and not spark and not slow and not judge"
 # What every test file imports; a fork has it already.
 IMPORTED = (hypothesis, numpy, pytest)
@@ -190,7 +191,7 @@ def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[
     when anything else does."""
     files = {path.relative_to(ROOT): path.read_bytes()
              for part in ("src", "tests") for path in sorted((ROOT / part).rglob("*"))
-             if path.suffix in (".py", ".pyx", ".so")}
+             if path.suffix in (".py", ".pyx", ".so", ".jsonl")}
     chosen_tests = [path for path in files if path.name.startswith("test_")
                     and any(path.is_relative_to(f"tests/{folder}") for folder in folders)]
     shared = hashlib.sha256()

@@ -9,13 +9,24 @@ import sys
 import time
 from pathlib import Path
 
+from tests.differential import recorder
 from tests.differential.cases import plan
 from tests.differential.judge import Judge, Loader
 from tests.differential.ours import load
 from tests.differential.predict import predict
-from tests.support import golden
+from tests.support import golden, recorded
 
 LOADERS: dict[str, tuple[Loader, bool]] = {"load": (load, False), "predict": (predict, True)}
+
+
+def replay(path: Path) -> int:
+    """Prints each recorded case that our side answers in another way."""
+    wrong = 0
+    with recorder.Recorder(golden.unpack()) as ours:
+        for name, said in ours.replayed(recorded.read(path)[1]):
+            print(f"{name}: {said}".replace("\n", " "))
+            wrong += 1
+    return 1 if wrong else 0
 
 
 def main() -> int:
@@ -28,7 +39,21 @@ def main() -> int:
     parser.add_argument("--make", type=Path, metavar="DIR",
                         help="only make the first case in DIR, and print what was done")
     parser.add_argument("--show", action="store_true", help="print both answers")
+    parser.add_argument("--record", type=Path, metavar="FILE",
+                        help="write what both answer the same, for the tests without Java")
+    parser.add_argument("--choose", type=int, metavar="N",
+                        help="record N of the cases, those that run the most branches")
+    parser.add_argument("--replay", type=Path, metavar="FILE",
+                        help="only ours beside a recording")
     args = parser.parse_args()
+    if args.replay:
+        return replay(args.replay)
+    if args.record:
+        count = recorder.write(args.record, args.seed,
+                               range(args.first, args.first + args.cases),
+                               args.choose or args.cases)
+        print(f"{count} cases recorded, {args.record.stat().st_size:,} bytes")
+        return 0
     logging.getLogger("seglog").setLevel(logging.CRITICAL)
     loader, partial = LOADERS[args.loader]
     started, count, wrong, failed = time.monotonic(), 0, 0, 0

@@ -1,7 +1,7 @@
 """The differences between two answers about one directory. Compares everything, byte for byte.
 
 Ignored are the partial results of a load that Kafka abandoned in passes that handle files in the
-order of the file system or of a hash map (`_is_free`), and what `_plain` removes from messages.
+order of the file system or of a hash map (`is_free`), and what `plain` removes from messages.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def differences(kafka: State, ours: State, *, partial: bool = False) -> list[str
             found += [f"{key} {line}" for line in _files(one or {}, two or {}, kafka.get("error"))]
         elif isinstance(one, list) and isinstance(two, list):
             found += [f"{key} {line}" for line in _lists(one, two)]
-        elif _plain(one) != _plain(two):
+        elif plain(one) != plain(two):
             found.append(f"{key}: Kafka {one!r}, here {two!r}")
     return found
 
 
-def _plain(value: Any) -> Any:
-    """Without what depends on more than the bytes: the time of a file's last modification, which
-    some messages tell, and how a library of lz4 puts its complaint."""
+def plain(value: Any) -> Any:
+    """A value without what depends on more than the bytes: the time of a file's last modification,
+    which some messages tell, and how a library of lz4 puts its complaint."""
     if isinstance(value, dict) and value.get("error") == "KafkaException":
-        return {**value, "message": _plain(value["message"])}
+        return {**value, "message": plain(value["message"])}
     if not isinstance(value, str):
         return value
     return re.sub(r"lastModifiedTime=\d+", "", _OF_LZ4.sub("", value))
@@ -74,7 +74,7 @@ def _files(one: dict[str, State], two: dict[str, State], error: str | None) -> l
         mine, other = one.get(name), two.get(name)
         if mine is None or other is None:
             size = (mine or other or {})["size"]
-            if not _is_free(name, mine or other or {}, error):
+            if not is_free(name, mine or other or {}, error):
                 found.append(f"{name}: only Kafka has it ({size} bytes)" if mine else
                              f"{name}: Kafka has none ({size} bytes here)")
         elif mine["sha256"] != other["sha256"]:
@@ -83,8 +83,8 @@ def _files(one: dict[str, State], two: dict[str, State], error: str | None) -> l
     return found
 
 
-def _is_free(name: str, file: State, error: str | None) -> bool:
-    """Whether one of them may have the file, and the other not.
+def is_free(name: str, file: State, error: str | None) -> bool:
+    """Tells whether one of them may have the file, and the other not.
 
     Kafka deletes `.deleted` files in the order of the file system, until a name has no number. It
     opens swapped segments in the order of a hash map until one is bad, which creates their missing

@@ -9,9 +9,32 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.sequences import recorder
 from tests.sequences.generator import Sequence, generate
 from tests.sequences.judge import Judge, remember
 from tests.sequences.settings import CLEANED_THEMES, THEMES
+from tests.support import recorded
+
+
+def record(args: argparse.Namespace) -> int:
+    """Writes a recording of cases that Kafka answers the same."""
+    numbers = range(args.first, args.first + args.cases)
+    kept = recorder.choose(args.seed, numbers, args.clean, args.choose or args.cases)
+    with Judge() as judge:
+        lines = list(recorder.record(judge, args.seed, kept, args.clean))
+    lines = recorded.steady("tests.sequences", lines, args.record)
+    recorded.write(args.record, lines)
+    print(f"{len(lines)} sequences recorded, {args.record.stat().st_size:,} bytes")
+    return 0
+
+
+def replay(path: Path) -> int:
+    """Prints each recorded sequence that our side answers in another way."""
+    wrong = 0
+    for name, said in recorder.replayed(recorded.read(path)[1]):
+        print(f"{name}: {said}".replace("\n", " "))
+        wrong += 1
+    return 1 if wrong else 0
 
 
 def main() -> int:
@@ -25,7 +48,15 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=20, help="differences to print (default 20)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write each difference there")
     parser.add_argument("--clean", action="store_true", help="sequences for the log cleaner")
+    parser.add_argument("--record", type=Path, metavar="FILE",
+                        help="write what both answer the same, for the tests without Java")
+    parser.add_argument("--choose", type=int, metavar="N",
+                        help="record N of the cases, those that run the most branches")
+    parser.add_argument("--replay", type=Path, metavar="FILE",
+                        help="only ours beside a recording")
     args = parser.parse_args()
+    if args.record or args.replay:
+        return record(args) if args.record else replay(args.replay)
     sequences: Iterable[Sequence] = generate(
         args.seed, range(args.first, args.first + args.cases),
         CLEANED_THEMES if args.clean else THEMES)

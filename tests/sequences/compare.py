@@ -27,7 +27,7 @@ def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir
     After a reopening that both refuse, Kafka's side continues with the closed log and answers from
     memory (docs/differences.md): the comparison ends there.
     """
-    until = _closed_at(sequence["ops"], kafka["results"])
+    until = closed_at(sequence["ops"], kafka["results"])
     if until < len(sequence["ops"]):
         yield from _results(sequence["ops"][:until], kafka["results"][:until],
                             ours["results"][:until])
@@ -37,7 +37,7 @@ def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir
     yield from _files(kafka["files"], ours["files"], kafka_dir, our_dir)
 
 
-def _closed_at(ops: list[Answer], kafka: list[Answer]) -> int:
+def closed_at(ops: list[Answer], kafka: list[Answer]) -> int:
     """How many operations there are up to the first that leaves a closed log."""
     return next((number + 1 for number, (op, result) in enumerate(zip(ops, kafka, strict=False))
                  if op["op"] == "reopen" and "error" in result), len(ops))
