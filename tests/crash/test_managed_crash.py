@@ -91,11 +91,11 @@ class ManagedCuts:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_start_after_a_power_cut(box: Box, tmp_path: Path, seed: int) -> None:
-    ManagedCuts(box, tmp_path, seed).cut_twice(1, 1)
+def test_a_start_after_a_power_cut(box: Box, memory: Path, seed: int) -> None:
+    ManagedCuts(box, memory, seed).cut_twice(1, 1)
 
 
 @pytest.mark.judge
 @pytest.mark.parametrize("seed", rounds(12))
-def test_a_start_after_any_power_cut(box: Box, tmp_path: Path, seed: int) -> None:
-    ManagedCuts(box, tmp_path, 1000 + seed).cut_twice(4, 4)
+def test_a_start_after_any_power_cut(box: Box, memory: Path, seed: int) -> None:
+    ManagedCuts(box, memory, 1000 + seed).cut_twice(4, 4)

@@ -44,24 +44,24 @@ def cut(before: Path, calls: list[Call], source: random.Random, image: Path, pro
 
 
 @pytest.mark.parametrize("seed", rounds())
-def test_a_power_cut_leaves_what_was_flushed(box: Box, tmp_path: Path, seed: int) -> None:
-    source, empty, root = random.Random(f"cut {seed}"), tmp_path / "empty", tmp_path / "data"
+def test_a_power_cut_leaves_what_was_flushed(box: Box, memory: Path, seed: int) -> None:
+    source, empty, root = random.Random(f"cut {seed}"), memory / "empty", memory / "data"
     (empty / "t-0").mkdir(parents=True)
     shutil.copytree(empty, root)
-    calls = traced_run(box, root, tmp_path / "trace", seed=seed, count=60)
+    calls = traced_run(box, root, memory / "trace", seed=seed, count=60)
     for number in range(_CUTS):
-        image, promises = tmp_path / "image" / "data", Promises(power_cuts=True)
+        image, promises = memory / "image" / "data", Promises(power_cuts=True)
         shutil.rmtree(image.parent, ignore_errors=True)
         cut(empty, [moved(call, root, empty) for call in calls], source, image, promises,
             source.randint(0, len(calls)))
         (image / FILE).write_bytes(b"")
         # The next writer finds the image as it is, and power goes again: soon, most of the time.
-        before = tmp_path / f"before-{number}"
+        before = memory / f"before-{number}"
         shutil.copytree(image, before)
-        generation = traced_run(box, image, tmp_path / "trace", seed=seed, count=20, generation=2,
+        generation = traced_run(box, image, memory / "trace", seed=seed, count=20, generation=2,
                                 recovery_point=source.choice([0, promises.flushed]),
                                 log_start_offset=promises.start)
-        again = tmp_path / f"again-{number}"
+        again = memory / f"again-{number}"
         moment = source.randint(0, min(len(generation), source.choice([30, 1000])))
         cut(before, [moved(call, image, before) for call in generation], source, again, promises,
             moment)

@@ -109,14 +109,14 @@ PROGRAMS = pytest.mark.parametrize("program", [tier, jobs], ids=["tier", "jobs"]
 
 @PROGRAMS
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_announced_outlives_a_cut(box: Box, tmp_path: Path, seed: int,
+def test_what_is_announced_outlives_a_cut(box: Box, memory: Path, seed: int,
                                           program: Callable[..., None]) -> None:
-    program(box, tmp_path, seed, 2)
+    program(box, memory, seed, 2)
 
 
 @PROGRAMS
 @pytest.mark.judge
 @pytest.mark.parametrize("seed", rounds(6))
-def test_what_is_announced_outlives_any_cut(box: Box, tmp_path: Path, seed: int,
+def test_what_is_announced_outlives_any_cut(box: Box, memory: Path, seed: int,
                                             program: Callable[..., None]) -> None:
-    program(box, tmp_path, 1000 + seed, 8)
+    program(box, memory, 1000 + seed, 8)

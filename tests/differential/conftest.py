@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential.judge import Judge, scratch
+from tests.differential.judge import Judge
+from tests.support.scratch import scratch
 from tests.differential.ours import load
 from tests.kafka.conftest import kafka_lib
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from tests.differential.cases import Case, plan
 from tests.differential.compare import differences
 from tests.differential.kafka import Oracle
 from tests.differential.sources import Sources
+from tests.support.scratch import scratch
 
 State = dict[str, Any]
 Loader = Callable[[Path, Mapping[str, str]], dict[str, State]]
@@ -34,13 +33,6 @@ class Verdict:
         lines = [f"{self.case.name} {self.case.source} {dict(self.case.config)}",
                  *(f"  {one}" for one in self.done), *(f"    {one}" for one in self.wrong)]
         return "\n".join(lines)
-
-
-def scratch() -> Path:
-    """A directory for copies, in memory where there is such a file system."""
-    memory = Path("/dev/shm")
-    home = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="seglog-differential-", dir=home))
 
 
 class Judge:

@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.differential.cases import Case, plan
 from tests.differential.compare import is_free, plain
-from tests.differential.judge import Judge, scratch
+from tests.differential.judge import Judge
+from tests.support.scratch import scratch
 from tests.differential.ours import State, load
 from tests.differential.sources import Sources
 from tests.support import golden, recorded

@@ -22,49 +22,20 @@ from seglog.errors import (
     DuplicatePartitionError, IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError,
     KafkaStorageError, LogDirNotFoundError, UnknownTopicOrPartitionError,
 )
-from seglog.log.scheduler import MockTime
-from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
 from seglog.model import TopicPartition
-from tests.manager.records import NOW_MS, batch, fill, payload
+from tests.manager.moving import N0, begin, current, manager_of, new_log
+from tests.manager.records import batch, fill, payload
 from tests.manager.support import directories, entries, make_dir
 from tests.support.waiting import wait_for
 
-N0 = TopicPartition("new", 0)
-SMALL = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=200,
-                  file_delete_delay_ms=500)
 RECOVERY, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
 
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
     return [make_dir(tmp_path / name, []) for name in ("k1", "k2", "k3")]
-
-
-def manager_of(roots: list[Path], **how: Any) -> tuple[seglog.LogManager, MockTime]:
-    clock = MockTime(current_time_ms=NOW_MS)
-    return seglog.LogManager(roots, scheduler=clock.scheduler, time=clock, log_config=SMALL,
-                             **how), clock
-
-
-def new_log(manager: seglog.LogManager, root: Path, batches: int = 30) -> UnifiedLog:
-    manager.maybe_update_preferred_log_dir(N0, root)
-    log = manager.get_or_create_log(N0, topic_id=uuid.UUID(int=77 << 64))
-    fill(log, batches)
-    return log
-
-
-def begin(manager: seglog.LogManager, root: Path) -> FutureLogMover:
-    mover = manager.alter_replica_log_dir(N0, root)
-    assert mover is not None
-    return mover
-
-
-def current(manager: seglog.LogManager) -> UnifiedLog:
-    log = manager.get_log(N0)
-    assert log is not None
-    return log
 
 
 def test_a_move(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
@@ -306,48 +277,6 @@ def test_a_future_log_that_goes_cancels_the_move(roots: list[Path]) -> None:
         wait_for(lambda: not manager.is_log_dir_online(roots[1]))
         assert mover.run() is MoveState.CANCELLED and current(manager) is log
         fill(log, 1)
-
-
-def test_a_move_goes_on_after_a_restart(roots: list[Path]) -> None:
-    manager, _ = manager_of(roots)
-    with manager:
-        log = new_log(manager, roots[0])
-        begin(manager, roots[1]).step(4_000)
-        future = manager.get_log(N0, is_future=True)
-        assert future is not None
-        copied, bytes_ = future.log_end_offset, payload(log)
-        assert 0 < copied < 90
-    manager, _ = manager_of(roots)
-    with manager:
-        found = manager.get_log(N0, is_future=True)
-        assert found is not None and found.log_end_offset == copied
-        mover = manager.resume_move(N0)
-        assert mover is not None and mover.run() is MoveState.PROMOTED
-        assert payload(current(manager)) == bytes_
-
-
-@pytest.mark.parametrize("row", [0, 1])
-def test_a_move_goes_on_after_a_power_cut(roots: list[Path], row: int) -> None:
-    """A segment of the copy was not durable although a later one was: the copy is not complete."""
-    manager, _ = manager_of(roots)
-    with manager:
-        log = new_log(manager, roots[0])
-        mover = begin(manager, roots[1])
-        for _ in range(12):
-            mover.step(500)
-        future = manager.get_log(N0, is_future=True)
-        assert future is not None and len(future.segments) > 2
-        bases, bytes_ = future.segments.base_offsets.tolist(), payload(log)
-    os.truncate(Path(future.path, f"{bases[row]:020d}.log"), 0)
-    (roots[1] / ".kafka_cleanshutdown").unlink()
-    (roots[1] / RECOVERY).unlink()
-    manager, _ = manager_of(roots)
-    with manager:
-        found = manager.get_log(N0, is_future=True)
-        assert found is not None and found.segments.base_offsets.tolist() == bases
-        resumed = manager.resume_move(N0)
-        assert resumed is not None and resumed.run() is MoveState.PROMOTED
-        assert payload(current(manager)) == bytes_
 
 
 @pytest.mark.parametrize("same_topic", [True, False])

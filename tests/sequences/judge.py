@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.differential.judge import scratch
+from tests.support.scratch import scratch
 from tests.sequences import drivers
 from tests.sequences.compare import differences, short, told
 

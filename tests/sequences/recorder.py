@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.differential.judge import scratch
+from tests.support.scratch import scratch
 from tests.kafka.drive import run_sequence
 from tests.sequences.compare import closed_at
 from tests.sequences.coverage import paths

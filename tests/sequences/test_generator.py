@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential.judge import scratch
+from tests.support.scratch import scratch
 from tests.sequences import drivers
 from tests.sequences.coverage import paths
 from tests.sequences.generator import generate

@@ -110,9 +110,10 @@ class LogMoves:
     def _replace(self, source: UnifiedLog | None, future: UnifiedLog,
                  update_high_watermark: bool = False) -> None:
         state, key = self._state, future.topic_partition
-        # What was durable in the source must be durable in its successor before the source is
-        # removed.
+        # What was durable in the source must be durable in its successor before that may be found
+        # without the source: its records, and where it starts. (Kafka writes neither here.)
         future.flush(True)
+        state.checkpoints.recovery_offsets(dir_of(future))
         future.rename_dir(str(key))
         future.remove_log_metrics()
         if update_high_watermark and source is not None:
@@ -120,7 +121,6 @@ class LogMoves:
         if source is not None:
             state.cleaning.moved(key, dir_of(source), dir_of(future))
         state.table.promote(future)
-        state.checkpoints.recovery_offsets(dir_of(future))
         if source is not None:
             log_dir = dir_of(source)
             try:
@@ -274,15 +274,19 @@ def _align(current: UnifiedLog, future: UnifiedLog) -> None:
     Kafka compares leader epochs, and its truncation of the current log notifies the copiers. Here
     the last batches are compared, which covers every change of the current log.
     """
-    if future.log_end_offset < current.log_start_offset:
-        future.truncate_fully_and_start_at(current.log_start_offset)
     if future.log_end_offset > current.log_end_offset:
         future.truncate_to(current.log_end_offset)
     while future.log_end_offset > max(current.log_start_offset, future.log_start_offset):
         last = future.log_end_offset - 1
-        if _batch_at(future, last) == _batch_at(current, last):
+        copied = _batch_at(future, last)
+        # Neither has one where a truncation left offsets without records: they may differ below.
+        if copied and copied == _batch_at(current, last):
             return
-        future.truncate_to(last)
+        first = int.from_bytes(copied[:8]) if copied else last
+        future.truncate_to(max(first, future.log_start_offset))
+    if future.log_end_offset <= current.log_start_offset > future.log_start_offset:
+        # All that it has is deleted in the current log, whose start may be inside a batch.
+        future.truncate_fully_and_start_at(current.log_start_offset)
 
 
 def _truncate_at_gap(current: UnifiedLog, future: UnifiedLog) -> None:

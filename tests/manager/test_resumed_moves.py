@@ -1,0 +1,132 @@
+"""Moves to another data directory that go on after a restart, a power cut or a truncation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.manager.moves import FutureLogMover, MoveState
+from seglog.manager.table import LogTable
+from tests.manager.moving import N0, begin, current, manager_of, new_log
+from tests.manager.records import batch, fill, payload
+from tests.manager.support import make_dir
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    return [make_dir(tmp_path / name, []) for name in ("k1", "k2")]
+
+
+def test_a_move_goes_on_after_a_restart(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        begin(manager, roots[1]).step(4_000)
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None
+        copied, bytes_ = future.log_end_offset, payload(log)
+        assert 0 < copied < 90
+    manager, _ = manager_of(roots)
+    with manager:
+        found = manager.get_log(N0, is_future=True)
+        assert found is not None and found.log_end_offset == copied
+        mover = manager.resume_move(N0)
+        assert mover is not None and mover.run() is MoveState.PROMOTED
+        assert payload(current(manager)) == bytes_
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_move_goes_on_after_a_power_cut(roots: list[Path], row: int) -> None:
+    """A segment of the copy was not durable although a later one was: the copy is not complete."""
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        for _ in range(12):
+            mover.step(500)
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None and len(future.segments) > 2
+        bases, bytes_ = future.segments.base_offsets.tolist(), payload(log)
+    os.truncate(Path(future.path, f"{bases[row]:020d}.log"), 0)
+    (roots[1] / ".kafka_cleanshutdown").unlink()
+    (roots[1] / "recovery-point-offset-checkpoint").unlink()
+    manager, _ = manager_of(roots)
+    with manager:
+        found = manager.get_log(N0, is_future=True)
+        assert found is not None and found.segments.base_offsets.tolist() == bases
+        resumed = manager.resume_move(N0)
+        assert resumed is not None and resumed.run() is MoveState.PROMOTED
+        assert payload(current(manager)) == bytes_
+
+
+def started_copy(manager: seglog.LogManager, roots: list[Path]
+                 ) -> tuple[UnifiedLog, UnifiedLog, FutureLogMover]:
+    """A log of three batches, and its future log with the same three."""
+    source = new_log(manager, roots[0], 0)
+    mover = begin(manager, roots[1])
+    future = manager.get_log(N0, is_future=True)
+    assert future is not None
+    fill(source, 3)
+    future.append_as_follower(source.read(0, 10_000, "log_end").records, 1 << 30)
+    assert payload(future) == payload(source)
+    return source, future, mover
+
+
+def test_a_copy_of_records_that_the_source_has_no_more(roots: list[Path]) -> None:
+    """Above them neither log has records, up to the offset of a truncation."""
+    manager, _ = manager_of(roots)
+    with manager:
+        source, future, mover = started_copy(manager, roots)
+        second, third = source.log_end_offset // 3, source.log_end_offset // 3 * 2
+        source.truncate_to(second)
+        fill(source, 2, value=b"w" * 100)
+        source.truncate_to(third + 1)
+        bytes_ = payload(source)
+        assert bytes_ != payload(future)[:len(bytes_)]
+        assert mover.run() is MoveState.PROMOTED
+        assert payload(current(manager)) == bytes_
+
+
+def test_a_copy_of_which_the_source_has_deleted_all(roots: list[Path]) -> None:
+    """The source begins inside a batch, where the copy has others."""
+    manager, _ = manager_of(roots)
+    with manager:
+        source, _, mover = started_copy(manager, roots)
+        second = source.log_end_offset // 3
+        source.truncate_to(second)
+        source.append_as_leader(batch(second * 2), 0)
+        source.update_high_watermark(source.log_end_offset)
+        source.maybe_increment_log_start_offset(second + 1,
+                                                StartOffsetReason.CLIENT_RECORD_DELETION)
+        bytes_ = payload(source)
+        assert mover.run() is MoveState.PROMOTED
+        moved = current(manager)
+        assert moved.log_start_offset == second + 1 and bytes_.endswith(payload(moved))
+
+
+def test_where_a_moved_log_starts_is_durable_before_its_source_may_go(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut right after the new log has its name: an operator keeps one of the two."""
+    manager, _ = manager_of(roots)
+    kept = roots[1].with_name("kept")
+    with manager:
+        source = new_log(manager, roots[0])
+        start = source.log_end_offset // 2 + 1
+        source.update_high_watermark(source.log_end_offset)
+        source.maybe_increment_log_start_offset(start, StartOffsetReason.CLIENT_RECORD_DELETION)
+        promote = LogTable.promote
+
+        def cut(table: LogTable, log: UnifiedLog) -> None:
+            shutil.copytree(roots[1], kept)
+            promote(table, log)
+
+        monkeypatch.setattr(LogTable, "promote", cut)
+        assert begin(manager, roots[1]).run() is MoveState.PROMOTED
+    with manager_of([kept])[0] as manager:
+        assert current(manager).log_start_offset == start
