@@ -52,8 +52,11 @@ def open_manager(root: Path, seed: int) -> tuple[LogManager, MockTime]:
         "retention.ms": "-1", "retention.bytes": source.choice(["-1", "-1", "3000"]),
         "flush.ms": source.choice(["9223372036854775807", "9223372036854775807", "1000"]),
         "flush.messages": source.choice(["9223372036854775807", "9223372036854775807", "7"])})
+    # By default the high watermarks are written every 5 s, 80 times in LONG_MS: most of the calls
+    # that a power cut can follow, and of the syncs.
     broker = BrokerConfig.from_properties({
-        "log.cleaner.enable": "false", "transaction.partition.verification.enable": "false"})
+        "log.cleaner.enable": "false", "transaction.partition.verification.enable": "false",
+        "replica.high.watermark.checkpoint.interval.ms": "60000"})
     return LogManager([str(root / name) for name in ROOTS], config=broker, log_config=logs,
                       scheduler=time.scheduler, time=time), time
 
