@@ -10,14 +10,13 @@ import stat
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Final
 
 from seglog._native.index import IndexReader, read_aborted
 from seglog.errors import (
     CorruptIndexError, IllegalStateError, KafkaStorageError, RemoteResourceNotFoundError,
-    SeglogError,
+    SeglogError, storage_errors,
 )
 from seglog.forks import ProcessBound, ending
 from seglog.log.scheduler import Time
@@ -88,7 +87,7 @@ class RemoteIndexCache(ProcessBound):
         self._loading: dict[bytes, threading.Lock] = {}
         self._size = 0
         self._is_closed = False
-        with _storage_errors():
+        with storage_errors(self.path):
             os.makedirs(self.path, exist_ok=True)
             self._take_over()
 
@@ -174,14 +173,14 @@ class RemoteIndexCache(ProcessBound):
         paths = self._paths(f"{segment.start_offset}_{format_uuid(uuid.UUID(bytes=segment_id.id))}")
         try:
             for kind, path in paths.items():
-                with _storage_errors(), open(f"{path}.tmp", "wb", opener=_no_link) as file:
+                with storage_errors(path), open(f"{path}.tmp", "wb", opener=_no_link) as file:
                     try:
                         with self._storage.fetch_index(segment, kind) as stream:
                             shutil.copyfileobj(stream, file)
                     except RemoteResourceNotFoundError:
                         if kind is not IndexType.TRANSACTION:
                             raise
-                with _storage_errors():
+                with storage_errors(path):
                     os.replace(f"{path}.tmp", path)
             return RemoteIndexes(paths, segment.start_offset)
         except BaseException:
@@ -245,7 +244,7 @@ def _parsed(stem: str) -> tuple[int, bytes]:
 
 def _file_size(path: str) -> int:
     """Raises KafkaStorageError also for what is no file: an open of a named pipe would wait."""
-    with _storage_errors():
+    with storage_errors(path):
         status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise KafkaStorageError(errno.EINVAL, "not a file", path)
@@ -254,18 +253,6 @@ def _file_size(path: str) -> int:
 
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-@contextmanager
-def _storage_errors() -> Iterator[None]:
-    """Raises KafkaStorageError for an OSError."""
-    try:
-        yield
-    except SeglogError:
-        raise
-    except OSError as error:
-        raise KafkaStorageError(error.errno, error.strerror or str(error),
-                                error.filename) from error
 
 
 def _delete(paths: Iterable[str]) -> None:
