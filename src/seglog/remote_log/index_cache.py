@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from seglog._native.index import IndexReader, read_aborted
 from seglog.errors import (
     CorruptIndexError, IllegalStateError, KafkaStorageError, RemoteResourceNotFoundError,
@@ -54,8 +56,8 @@ class RemoteIndexes:
                     file=path, position=size - size % _ENTRY_BYTES[kind])
         self.offsets = IndexReader(paths[IndexType.OFFSET], base_offset)
         self.times = IndexReader(paths[IndexType.TIMESTAMP], base_offset, times=True)
-        self.aborted: list[AbortedTxn] = to_aborted_txns(
-            read_aborted(paths[IndexType.TRANSACTION]))
+        # A store may send 1 GiB: rows, of which a fetch makes objects of those that it needs.
+        self._aborted = read_aborted(paths[IndexType.TRANSACTION])
 
     def position_of(self, offset: int) -> int:
         """The byte of the log at which a search for an offset begins."""
@@ -64,6 +66,14 @@ class RemoteIndexes:
     def position_at(self, timestamp_ms: int, start_offset: int) -> int:
         """The byte of the log at which a search for a time begins."""
         return self.position_of(max(self.times.lookup(timestamp_ms)[1], start_offset))
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTxn], bool]:
+        """The aborted transactions that may have records in `[start_offset, end_offset)`, and
+        whether no later entry, of this or the next segment, can be of another one."""
+        ends = np.flatnonzero(self._aborted["last_stable_offset"] >= end_offset)
+        known = self._aborted[:ends[0] + 1] if len(ends) else self._aborted
+        return to_aborted_txns(known[(known["last_offset"] >= start_offset)
+                                     & (known["first_offset"] < end_offset)]), len(ends) > 0
 
 
 class RemoteIndexCache(ProcessBound):
