@@ -7,11 +7,13 @@ expected value and the value found.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 
 TYPE_CHECKING = False  # `seglog --help` imports no typing
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any, ClassVar
 
 __all__ = [
@@ -32,7 +34,7 @@ __all__ = [
     "RemoteStorageError", "ReplicaNotAvailableError", "RetriableRemoteStorageError",
     "SeglogError", "SparkSetupError", "TransactionCoordinatorFencedError", "UncheckedError",
     "UnexpectedAppendOffsetError", "UnknownTopicOrPartitionError",
-    "UnsupportedCompressionTypeError", "UnsupportedOperationError",
+    "UnsupportedCompressionTypeError", "UnsupportedOperationError", "storage_errors",
 ]
 
 
@@ -178,22 +180,38 @@ class UnknownTopicOrPartitionError(SeglogError, LookupError):
 class KafkaStorageError(SeglogError, OSError):
     """A file operation failed: the file is missing, unreadable or deleted, or an I/O error.
 
-    `errno` and `filename` are OSError's. The other attributes are those of CorruptDataError, set
-    if native code raised the error.
+    The arguments, `errno` and `filename` are OSError's; the other attributes are those of
+    CorruptDataError.
     """
 
     kafka_name = "KafkaStorageException"
 
-    code: str = "io"
-    file: str | None = None
-    position: int | None = None
-    expected: Any = None
-    found: Any = None
+    def __init__(self, *args: Any, position: int | None = None, expected: Any = None,
+                 found: Any = None, code: str = "io") -> None:
+        super().__init__(*args)
+        self.position, self.expected, self.found, self.code = position, expected, found, code
+
+    @property
+    def file(self) -> str | None:
+        """`filename`, by the name that CorruptDataError gives it."""
+        return self.filename
 
     def __reduce__(self) -> tuple[Any, ...]:
         found = OSError.__reduce__(self)  # with the file name, which `args` does not have
         assert isinstance(found, tuple)
         return found
+
+
+@contextlib.contextmanager
+def storage_errors(path: str, position: int | None = None) -> Iterator[None]:
+    """Turns an OSError into a KafkaStorageError: for the file that it names, or else for `path`."""
+    try:
+        yield
+    except SeglogError:
+        raise
+    except OSError as error:
+        raise KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error),
+                                error.filename or path, position=position) from error
 
 
 class LogLoadError(CorruptDataError):

@@ -134,6 +134,16 @@ def test_an_output_that_takes_nothing_is_no_damage(golden: Path, verb: list[str]
     assert (done.returncode, done.stderr) == (cli.EXIT_FAILED, f"seglog: error: {said}\n")
 
 
+@pytest.mark.parametrize(("arguments", "code"), [
+    (["cat", "-e", "."], cli.EXIT_OK), (["dump", "gone.log"], cli.EXIT_FAILED),
+    (["dump", "--no-such-option"], cli.EXIT_FAILED)], ids=["message", "error", "usage"])
+def test_messages_that_nothing_takes_change_no_exit_code(golden: Path, arguments: list[str],
+                                                         code: int) -> None:
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *SEGLOG, *arguments],
+                          cwd=golden / "real/clean", stdout=subprocess.PIPE, check=False)
+    assert done.returncode == code
+
+
 def long_running(golden: Path) -> subprocess.Popen[bytes]:
     """A dump that prints for much longer than anybody reads here."""
     os.symlink(golden / "real/clean/plain-none-0/00000000000000000000.log", "0.log")

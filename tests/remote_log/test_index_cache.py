@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from seglog.errors import (
     CorruptIndexError, IllegalStateError, KafkaStorageError, RemoteResourceNotFoundError,
 )
 from seglog.log.scheduler import MockTime
-from seglog.remote_log.index_cache import RemoteIndexCache
+from seglog.model import AbortedTxn
+from seglog.remote_log.index_cache import RemoteIndexCache, RemoteIndexes
+from seglog.storage.txn_entries import encode_entries
 from seglog.tiered import RemoteLogSegmentMetadata
+from seglog.tiered.remote_storage import IndexType
 from tests.remote_log.local_tiered_storage import text
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import Tiering
@@ -52,8 +56,37 @@ def test_files_have_kafkas_names(tiering: Tiering, tmp_path: Path) -> None:
     assert indexes.position_of(segment.start_offset) == 0
     assert indexes.position_of(segment.end_offset) > 0
     assert indexes.position_at(NOW_MS + segment.end_offset, 0) > 0
-    assert indexes.aborted == [] and made.size == indexes.size > 0
+    assert indexes.aborted_between(0, 1 << 62) == ([], False)
+    assert made.size == indexes.size > 0
     assert made.get(segment) is indexes and tiering.storage.calls["index"] == 3
+
+
+def indexes_with(path: Path, transactions: bytes) -> RemoteIndexes:
+    paths = {kind: path / kind.name for kind in (
+        IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.TRANSACTION)}
+    for each in paths.values():
+        each.write_bytes(transactions if each.name == "TRANSACTION" else b"")
+    return RemoteIndexes({kind: str(each) for kind, each in paths.items()}, 0)
+
+
+def test_the_search_for_aborted_transactions_ends_where_no_other_can_follow(tmp_path: Path) -> None:
+    aborted = [AbortedTxn(1, 0, 9, 5), AbortedTxn(2, 5, 19, 20), AbortedTxn(3, 8, 29, 30)]
+    indexes = indexes_with(tmp_path, encode_entries(aborted))
+    assert indexes.aborted_between(0, 40) == (aborted, False)
+    assert indexes.aborted_between(10, 31) == (aborted[1:], False)
+    assert indexes.aborted_between(0, 20) == (aborted[:2], True)
+    assert indexes.aborted_between(0, 6) == (aborted[:2], True)
+    assert indexes.aborted_between(0, 5) == (aborted[:1], True)
+
+
+def test_a_large_transaction_index_becomes_no_objects(tmp_path: Path) -> None:
+    content = encode_entries([AbortedTxn(1 << 40, 1 << 40, 1 << 40, 1 << 40)]) * 10_000
+    tracemalloc.start()
+    try:
+        indexes = indexes_with(tmp_path, content)
+        assert tracemalloc.get_traced_memory()[0] < 2 * indexes.size
+    finally:
+        tracemalloc.stop()
 
 
 def test_size_bounds_it(tiering: Tiering, tmp_path: Path) -> None:

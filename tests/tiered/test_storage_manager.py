@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -176,3 +177,17 @@ def test_settings(tiered: Tiered, tmp_path: Path) -> None:
         check(manager, metadata, data)
         manager.close()
         assert open_bucket(tmp_path / str(number)).partitions
+
+
+def test_a_configured_directory_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = set()
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    LayoutStorageManager().configure({"dir": tmp_path / "tier"})
+    assert (tmp_path / "tier/kafka-tiered-storage").is_dir()
+    assert {tmp_path, tmp_path / "tier"} <= synced

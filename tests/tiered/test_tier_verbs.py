@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,14 @@ def test_tier(tiered: Tiered, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert code == 0
     assert PartitionLog.open(tmp_path / "t-txn-0").log_end_offset == 201
     assert run(capsys, "tier", "restore", tiered.remote, "t-txn-0", tmp_path / "t-txn-0")[0] == 2
+
+
+def test_a_restore_that_does_not_fit_names_its_file_and_leaves_nothing(
+        tiered: Tiered, tmp_path: Path) -> None:
+    made = tmp_path / "t-gzip-0"
+    done = subprocess.run(["sh", "-c", 'ulimit -f 4; exec "$@"', "sh", sys.executable, "-m",
+                           "seglog", "tier", "restore", tiered.remote, "t-gzip-0", made],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"seglog: error: {made}/{0:020}.log: File too large\n"
+    assert not made.exists()

@@ -11,7 +11,7 @@ import pytest
 
 from seglog import errors
 
-CLASSES = [getattr(errors, name) for name in errors.__all__]
+CLASSES = [found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)]
 #: Errors whose constructors take more than a message.
 SPECIAL: list[errors.SeglogError] = [
     errors.CorruptRecordError("bad", file="/x", position=3, expected=1, found=2, code="batch_crc"),
@@ -19,6 +19,7 @@ SPECIAL: list[errors.SeglogError] = [
     errors.MetadataParseError("bad", kafka_name="OtherException", position=7),
     errors.UncheckedError("null", "NullPointerException"),
     errors.KafkaStorageError(2, "gone", "/x"),
+    errors.KafkaStorageError(5, "bad", "/x", position=3, expected=1, found=2, code="batch_crc"),
     errors.AllLogDirsFailedError("all"),
     errors.RemoteMetadataTimeoutError("late"),
     errors.LogDirLockedError("/d", 1, "java"),
@@ -69,3 +70,24 @@ def test_the_log_of_a_cleaning_error_stays_in_its_process() -> None:
     error = errors.LogCleaningError("broken", log=lambda: None)
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == "broken" and again.log is None and error.log is not None
+
+
+@pytest.mark.parametrize("cause, found", [
+    (OSError(2, "gone", "/x"), (2, "gone", "/x", 7)),
+    (OSError(28, "full"), (28, "full", "/log", 7)),
+    (OSError("short"), (5, "short", "/log", 7)),
+])
+def test_an_error_of_the_system_becomes_one_of_storage(
+        cause: OSError, found: tuple[int, str, str, int]) -> None:
+    with pytest.raises(errors.KafkaStorageError) as caught, errors.storage_errors("/log", 7):
+        raise cause
+    error = caught.value
+    assert (error.errno, error.strerror, error.file, error.position) == found
+    assert error.__cause__ is cause
+
+
+def test_an_error_of_seglog_stays_itself() -> None:
+    cause = errors.RemoteMetadataTimeoutError("late")  # an OSError too
+    with pytest.raises(errors.RemoteMetadataTimeoutError) as caught, errors.storage_errors("/log"):
+        raise cause
+    assert caught.value is cause

@@ -153,10 +153,8 @@ def status_error(status, *, file=None, position=0, expected=0, found=0, sys_errn
             reason = f"{reason}: {os.strerror(number)}"
         elif number == errnos.ELOOP:
             reason = f"{reason} but a symbolic link"
-        error = KafkaStorageError(number, reason, name)
-        error.file, error.position, error.code = name, position, status.code
-        error.expected, error.found = expected, found
-        return error
+        return KafkaStorageError(number, reason, name, position=position, expected=expected,
+                                 found=found, code=status.code)
     if status >= Status.ENCODE_OFFSET:
         return IllegalArgumentError(f"{where}{sentence}")
     return _class_of(status)(f"{where}{sentence}, at byte {position}", file=name,

@@ -23,7 +23,7 @@ from seglog.dump.indexes import dump_index, dump_time_index, dump_transaction_in
 from seglog.dump.logs import dump_log
 from seglog.dump.dump_output import INT32_MAX, DumpOptions, Findings, Output
 from seglog.dump.snapshots import dump_producer_snapshot
-from seglog.errors import CorruptSnapshotError, KafkaStorageError, SeglogError
+from seglog.errors import CorruptSnapshotError, KafkaStorageError, SeglogError, storage_errors
 from seglog.storage.discover import find_directories
 from seglog.storage.paths import offset_from_file_name, parse_directory_name
 from seglog.storage.place import PlaceKind, identify
@@ -169,11 +169,9 @@ def _files_of(path: str) -> list[str]:
         such = f", such as {os.path.join(path, names[-1])}" if names else ""
         raise KafkaStorageError(errno.EINVAL, "this is a data directory; name the directory of a "
                                 f"partition{such}, or files in it", path)
-    try:
+    with storage_errors(path):
         found = [os.path.join(path, name) for name in sorted(os.listdir(path))
                  if name.endswith(_SUFFIXES)]
-    except OSError as error:
-        raise KafkaStorageError(error.errno, error.strerror, path) from None
     if not found:
         raise KafkaStorageError(
             errno.ENOENT, "there is no file to dump here (.log, .index, .timeindex, .txnindex, "

@@ -74,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(_module(args.verb).run(args))
         sys.stdout.flush()
     except BrokenPipeError:
-        render.abandon_stdout()
+        render.abandon(sys.stdout)
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
-        render.abandon_stdout()  # a reader that stands still must not hold the end up
+        render.abandon(sys.stdout)  # a reader that stands still must not hold the end up
         return EXIT_INTERRUPTED
     except SeglogError as error:
         render.error(error)
@@ -85,8 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         # What reads and writes logs raises SeglogError, so this is the output.
         render.error(f"{error.filename or 'standard output'}: {error.strerror or error}")
-        render.abandon_stdout()
+        render.abandon(sys.stdout)
         return EXIT_FAILED
+    finally:
+        render.end_messages()
     return code
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, BinaryIO, Self, TextIO
 
-__all__ = ["Progress", "abandon_stdout", "error", "human_bytes", "json_line", "message", "paint",
-           "stdout", "terminal_columns", "uses_color", "warning"]
+__all__ = ["Progress", "abandon", "end_messages", "error", "human_bytes", "json_line", "message",
+           "paint", "stdout", "terminal_columns", "uses_color", "warning"]
 
 _REDRAW_SECONDS = 0.1
 _BAR_COLUMNS, _BAR_COLUMNS_MIN = 24, 8
@@ -35,24 +35,34 @@ def stdout() -> BinaryIO:
     return sys.stdout.buffer
 
 
-def abandon_stdout() -> None:
+def abandon(stream: TextIO) -> None:
     """Discards buffered output, so that the interpreter exits at once and without an error."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-    except (OSError, ValueError):  # stdout is not a descriptor (captured by a test)
+    except (OSError, ValueError):  # not a descriptor (captured by a test)
         pass
 
 
 def message(text: str) -> None:
-    """Prints one line of information on stderr."""
-    print(text, file=sys.stderr)
+    """Prints one line of information on stderr. Drops it if stderr takes nothing (a full disk):
+    the exit code still says how the verb ended."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)
+
+
+def end_messages() -> None:
+    """Discards what stderr did not take, for which the interpreter would change the exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        abandon(sys.stderr)
 
 
 def warning(text: str) -> None:
     """Prints one line on stderr about a problem that does not stop the verb."""
-    print(f"{paint('warning', 'yellow', sys.stderr)}: {text}", file=sys.stderr)
+    message(f"{paint('warning', 'yellow', sys.stderr)}: {text}")
 
 
 def error(cause: BaseException | str) -> None:
@@ -60,12 +70,12 @@ def error(cause: BaseException | str) -> None:
     label = f"seglog: {paint('error', 'red', sys.stderr)}"
     text = " ".join(_text(cause).splitlines())
     if not isinstance(cause, CorruptDataError):
-        print(f"{label}: {text}", file=sys.stderr)
+        message(f"{label}: {text}")
         return
     facts = [f"{name} {getattr(cause, name)}" for name in ("file", "position", "expected", "found")
              if getattr(cause, name) is not None and str(getattr(cause, name)) not in text]
     where = f" ({', '.join(facts)})" if facts else ""
-    print(f"{label}: {type(cause).__name__} [{cause.code}]: {text}{where}", file=sys.stderr)
+    message(f"{label}: {type(cause).__name__} [{cause.code}]: {text}{where}")
 
 
 def _text(cause: BaseException | str) -> str:

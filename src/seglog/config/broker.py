@@ -14,7 +14,7 @@ from seglog.config.definition import (
     Config, Kind, at_least, between, list_of, one_of, setting,
 )
 from seglog.config.log import COMPRESSION_TYPES, LONG_MAX, LogConfig, gzip_level
-from seglog.errors import ConfigError, KafkaStorageError
+from seglog.errors import ConfigError, storage_errors
 from seglog.java.properties import parse_properties
 
 __all__ = ["BrokerConfig", "LoadConfig", "read_properties"]
@@ -29,11 +29,8 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
     Raises KafkaStorageError (missing, unreadable) or ConfigError (above 16 MiB, a bad escape).
     """
-    try:
-        with open(path, "rb") as stream:
-            content = stream.read(PROPERTIES_BYTES_MAX + 1)
-    except OSError as error:
-        raise KafkaStorageError(error.errno, error.strerror, os.fspath(path)) from error
+    with storage_errors(os.fspath(path)), open(path, "rb") as stream:
+        content = stream.read(PROPERTIES_BYTES_MAX + 1)
     if len(content) > PROPERTIES_BYTES_MAX:
         raise ConfigError(f"{os.fspath(path)}: larger than {PROPERTIES_BYTES_MAX} bytes")
     try:

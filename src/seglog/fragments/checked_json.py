@@ -86,7 +86,6 @@ class CheckedJson:
     def damaged(self, path: str, text: str, position: int = 0, expected: object = None,
                 found: object = None) -> KafkaStorageError:
         """The error for contents that `encode` does not write."""
-        error = KafkaStorageError(
-            errno.EINVAL, f"this {self.title} cannot be read ({text}); {self.advice}", path)
-        error.file, error.position, error.expected, error.found = path, position, expected, found
-        return error
+        return KafkaStorageError(
+            errno.EINVAL, f"this {self.title} cannot be read ({text}); {self.advice}", path,
+            position=position, expected=expected, found=found)

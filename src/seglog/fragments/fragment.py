@@ -8,9 +8,9 @@ need not read the records again. Their checksum is in the `Fragment`, which the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from seglog._native.batch import BATCH_DTYPE, scan
 from seglog._native.crc32c import crc32c
 from seglog._native.file import open_read, read_at, start_writeback
-from seglog.errors import KafkaStorageError, RecordTooLargeError
+from seglog.errors import KafkaStorageError, RecordTooLargeError, storage_errors
 from seglog.fragments.job import Job
 from seglog.log.column_batches import encode_spans
 from seglog.model import TopicPartition
@@ -201,20 +201,8 @@ def _require_adjacent(path: str, fragment: Fragment, facts: npt.NDArray[np.void]
 
 
 def _damaged(path: str, text: str, position: int, expected: int, found: int) -> KafkaStorageError:
-    error = KafkaStorageError(f"{path}: {text}")
-    error.file, error.position, error.expected, error.found = path, position, expected, found
-    return error
-
-
-@contextlib.contextmanager
-def storage_errors(path: str) -> Iterator[None]:
-    """Turns an OSError into a KafkaStorageError with the path."""
-    try:
-        yield
-    except KafkaStorageError:
-        raise
-    except OSError as error:
-        raise KafkaStorageError(error.errno, error.strerror, error.filename or path) from error
+    return KafkaStorageError(errno.EIO, text, path, position=position, expected=expected,
+                             found=found)
 
 
 def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Self
 
 from seglog.arguments import shown
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.fragments.checked_json import CheckedJson
 from seglog.storage.paths import JOB_FILE_PREFIX, UNFINISHED_COMMIT
 from seglog.storage.textfile import write_file
@@ -107,10 +107,11 @@ class Job:
         job = cls(data_dir, f"seglog{uuid.uuid4().hex}")
         path = job.path("job")
         try:
-            write_file(path, json.dumps(asdict(_Driver.of(driver_pid))).encode())
-        except OSError as error:
+            with storage_errors(path):
+                write_file(path, json.dumps(asdict(_Driver.of(driver_pid))).encode())
+        except KafkaStorageError:
             job.end()
-            raise KafkaStorageError(error.errno, error.strerror, path) from error
+            raise
         return job
 
     def name(self, kind: str, rest: str = "") -> str:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from seglog._native.batch import scan_file
 from seglog._native.file import open_read
 from seglog._native.rebuild import IndexRebuild
-from seglog.errors import KafkaStorageError
-from seglog.fragments.fragment import Fragment, read_facts, storage_errors, write_all
+from seglog.errors import KafkaStorageError, storage_errors
+from seglog.fragments.fragment import Fragment, read_facts, write_all
 from seglog.fragments.job import Job
 from seglog.fragments.journal import Move
 from seglog.fragments.layout import partitions_of

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog.arguments import shown
-from seglog.errors import IllegalStateError, KafkaStorageError
+from seglog.errors import IllegalStateError, KafkaStorageError, storage_errors
 from seglog.fragments.checked_json import CheckedJson
-from seglog.fragments.fragment import Fragment, storage_errors
+from seglog.fragments.fragment import Fragment
 from seglog.fragments.job import Job, sweep
 from seglog.fragments.journal import commit_moves, finish_commit
 from seglog.fragments.layout import partition_count, partitions_of

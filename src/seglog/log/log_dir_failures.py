@@ -100,8 +100,8 @@ class LogDirFailureChannel(ProcessBound):
         the process has too many open files, or no memory.
         """
         if self.has_offline_log_dir(log_dir):
-            raise _refusal(f"The log dir {log_dir} is already offline due to a previous IO "
-                           "exception.", OFFLINE)
+            raise KafkaStorageError(f"The log dir {log_dir} is already offline due to a previous "
+                                    "IO exception.", code=OFFLINE)
         try:
             yield
         except OSError as error:
@@ -118,12 +118,6 @@ class LogDirFailureChannel(ProcessBound):
                 del failure  # otherwise it keeps its frames and their open files alive
 
 
-def _refusal(message: str, code: str) -> KafkaStorageError:
-    refused = KafkaStorageError(message)
-    refused.code = code
-    return refused
-
-
 def closed_error(message: str) -> KafkaStorageError:
     """The error for work on a closed log: its directory is not at fault."""
-    return _refusal(message, CLOSED)
+    return KafkaStorageError(message, code=CLOSED)

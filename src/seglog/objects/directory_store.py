@@ -11,7 +11,7 @@ from pathlib import Path
 
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
 
-__all__ = ["DirectoryStore"]
+__all__ = ["DirectoryStore", "make_durable_directories"]
 
 
 class DirectoryStore:
@@ -60,7 +60,7 @@ class DirectoryStore:
         directory = os.path.dirname(path)
         part = os.path.join(directory, f".{os.path.basename(path)}.{os.getpid()}.part")
         try:
-            _make_directories(directory)
+            make_durable_directories(directory)
             try:
                 if isinstance(content, Path):
                     shutil.copyfile(content, part)  # in the kernel, where it can
@@ -103,7 +103,7 @@ class DirectoryStore:
             raise _failure(error) from None
 
 
-def _make_directories(path: str) -> None:
+def make_durable_directories(path: str) -> None:
     """Creates a directory and its parents, durably."""
     missing = []
     while not os.path.isdir(path):

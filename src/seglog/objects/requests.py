@@ -145,10 +145,9 @@ def _check_size(data: Block, size: int) -> None:
 def _check_version(expected: ObjectVersion, found: ObjectVersion, url: str, position: int) -> None:
     if expected.is_content_of(found):
         return
-    error = _error(errno.ESTALE, f"the object changed while it was read: {_shown(expected)} was "
-                   f"listed, {_shown(found)} is there now", url, position, "object_changed")
-    error.expected, error.found = expected, found
-    raise error
+    raise _error(errno.ESTALE, f"the object changed while it was read: {_shown(expected)} was "
+                 f"listed, {_shown(found)} is there now", url, position, "object_changed",
+                 expected, found)
 
 
 def _shown(version: ObjectVersion) -> str:
@@ -157,10 +156,10 @@ def _shown(version: ObjectVersion) -> str:
     return f"{version.size} bytes" + (f" ({version.etag})" if version.etag else "")
 
 
-def _error(number: int, reason: str, url: str, position: int, code: str) -> KafkaStorageError:
-    error = KafkaStorageError(number, f"{reason} at byte {position}" if position else reason, url)
-    error.file, error.position, error.code = url, position, code
-    return error
+def _error(number: int, reason: str, url: str, position: int, code: str, expected: object = None,
+           found: object = None) -> KafkaStorageError:
+    return KafkaStorageError(number, f"{reason} at byte {position}" if position else reason, url,
+                             position=position, expected=expected, found=found, code=code)
 
 
 # ---- threads

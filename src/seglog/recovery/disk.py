@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from seglog._native.file import look, preallocate, set_size
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.model import EpochEntry
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.scans import Extent
 from seglog.storage.epochs import encode_leader_epochs, write_leader_epochs
 from seglog.storage.ownership import create_file, open_file
 from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState, temporary_name
+from seglog.storage.textfile import sync_directory
 
 __all__ = ["Disk", "RealDisk"]
 
@@ -110,22 +111,6 @@ class Disk(Protocol):
         """Gives a file the modification time of another."""
 
 
-def _refusal(error: OSError, path: str, position: int | None = None) -> KafkaStorageError:
-    failure = KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error), path)
-    failure.file, failure.position = path, position
-    return failure
-
-
-@contextlib.contextmanager
-def _storage_errors(path: str, position: int | None = None) -> Iterator[None]:
-    try:
-        yield
-    except KafkaStorageError:
-        raise
-    except OSError as error:
-        raise _refusal(error, path, position) from error
-
-
 class RealDisk:
     """The directory itself. With `quarantine`, an existing or new directory, bytes of logs are
     copied there as `PARTITION_FILE@POSITION` before they are truncated or removed."""
@@ -149,7 +134,7 @@ class RealDisk:
     @contextlib.contextmanager
     def _open(self, name: str, flags: int) -> Iterator[int]:
         path = self._prefix + name
-        try:
+        with storage_errors(path):
             if flags == os.O_RDONLY:
                 fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             else:
@@ -159,17 +144,13 @@ class RealDisk:
                 yield fd
             finally:
                 os.close(fd)
-        except KafkaStorageError:
-            raise
-        except OSError as error:
-            raise _refusal(error, path) from error
 
     @contextlib.contextmanager
     def _open_new(self, name: str, model: str) -> Iterator[int]:
         """Opens a file that replaces an existing one; it gets owner, group and mode of `model`."""
         self._seen.pop(name, None)
         path = self._path(name)
-        with _storage_errors(path):
+        with storage_errors(path):
             fd = create_file(path, self._path(model))
         try:
             yield fd
@@ -181,12 +162,11 @@ class RealDisk:
         if name in self._seen:
             return self._seen[name][0]
         path = self._prefix + name
-        try:
-            found = os.lstat(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _refusal(error, path) from error
+        with storage_errors(path):
+            try:
+                found = os.lstat(path)
+            except FileNotFoundError:
+                return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
@@ -262,7 +242,7 @@ class RealDisk:
         """See Disk."""
         self._seen.pop(name, None)
         self._seen.pop(new_name, None)
-        with _storage_errors(self._path(name)):
+        with storage_errors(self._path(name)):
             try:
                 os.replace(self._path(name), self._path(new_name))
             except FileNotFoundError:
@@ -272,7 +252,7 @@ class RealDisk:
     def delete(self, name: str) -> bool:
         """See Disk."""
         self._seen.pop(name, None)
-        with _storage_errors(self._path(name)):
+        with storage_errors(self._path(name)):
             try:
                 os.unlink(self._path(name))
             except FileNotFoundError:
@@ -284,7 +264,7 @@ class RealDisk:
         end = self.size(name)
         if self.quarantine is None or end is None or start >= end:
             return
-        with _storage_errors(self.quarantine):
+        with storage_errors(self.quarantine):
             os.makedirs(self.quarantine, exist_ok=True)
             target = _unused(self.quarantine, f"{os.path.basename(self.path)}_{name}@{start}")
             with self._open(name, os.O_RDONLY) as from_fd:
@@ -294,7 +274,7 @@ class RealDisk:
                     os.fsync(to_fd)
                 finally:
                     os.close(to_fd)
-            _sync_directory(self.quarantine)
+            sync_directory(self.quarantine)
 
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """See Disk."""
@@ -322,7 +302,7 @@ class RealDisk:
         try:
             for name in names:
                 path = self._path(name)
-                with _storage_errors(path), contextlib.suppress(FileNotFoundError):
+                with storage_errors(path), contextlib.suppress(FileNotFoundError):
                     found.append((os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), path))
         except KafkaStorageError:
             for fd, _ in found:
@@ -332,11 +312,12 @@ class RealDisk:
 
     def sync_directory(self) -> None:
         """See Disk."""
-        _sync_directory(self.path)
+        with storage_errors(self.path):
+            sync_directory(self.path)
 
     def modified_ms(self, name: str) -> int:
         """See Disk."""
-        with _storage_errors(self._path(name)):
+        with storage_errors(self._path(name)):
             try:
                 return os.lstat(self._path(name)).st_mtime_ns // 1_000_000
             except FileNotFoundError:
@@ -344,27 +325,16 @@ class RealDisk:
 
     def copy_times(self, source: str, name: str) -> None:
         """See Disk."""
-        with _storage_errors(self._path(source)):
+        with storage_errors(self._path(source)):
             mtime = self.modified_ms(source) * 1_000_000
             os.utime(self._path(name), ns=(mtime, mtime), follow_symlinks=False)
-
-
-def _sync_directory(path: str) -> None:
-    with _storage_errors(path):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 def _read(path: str, fd: int, position: int, size: int) -> bytes:
     parts = []
     while size > 0:
-        try:
+        with storage_errors(path, position):
             part = os.pread(fd, min(size, _COPY_BYTES), position)
-        except OSError as error:
-            raise _refusal(error, path, position) from error
         if not part:
             break
         parts.append(part)
@@ -375,7 +345,7 @@ def _read(path: str, fd: int, position: int, size: int) -> bytes:
 def _write(path: str, fd: int, position: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        with _storage_errors(path, position):
+        with storage_errors(path, position):
             written = os.pwrite(fd, view, position)
         position, view = position + written, view[written:]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from seglog.errors import (
     CorruptRecordError, InvalidRecordError, KafkaStorageError, LogLoadError,
-    MalformedCheckpointError, SeglogError,
+    MalformedCheckpointError, SeglogError, storage_errors,
 )
 from seglog.recovery.findings import Finding, finding
 
@@ -63,12 +63,9 @@ class IoFailure(LoaderFailure):
 
     def to_error(self, path: str) -> SeglogError:
         """See LoaderFailure."""
-        file = self._file(path)
-        error = KafkaStorageError(self.number, self.message, file)
+        facts = {name: self.where.get(name) for name in ("position", "expected", "found")}
+        error = KafkaStorageError(self.number, self.message, self._file(path), **facts)
         error.kafka_name = self.kafka_error  # type: ignore[misc]
-        error.file = file
-        error.position, error.expected, error.found = (
-            self.where.get(name) for name in ("position", "expected", "found"))
         return error
 
 
@@ -113,17 +110,13 @@ def public_errors(path: str) -> Iterator[None]:
     """Converts the errors of work on the partition directory `path` into public ones:
     KafkaStorageError for errors of the file system, LogLoadError where Kafka abandons the log."""
     try:
-        yield
+        with storage_errors(path):
+            yield
     except LoaderFailure as failure:
         raise failure.to_error(path) from failure
     except FileVanished as vanished:
         raise KafkaStorageError(errno.ENOENT, "the file vanished while it was loaded",
                                 os.path.join(path, vanished.name)) from None
-    except KafkaStorageError:
-        raise
-    except OSError as error:
-        raise KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error),
-                                error.filename or path) from error
 
 
 def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,

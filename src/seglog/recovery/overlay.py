@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.model import EpochEntry
 from seglog.recovery.scans import Extent
 
@@ -44,14 +44,12 @@ _NOTHING = Extent("", 0, 0)
 
 
 def _read(extent: Extent, start: int, end: int) -> bytes:
-    try:
+    with storage_errors(extent.path):
         fd = os.open(extent.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             return _read_all(fd, extent.start + start, end - start).ljust(end - start, b"\0")
         finally:
             os.close(fd)
-    except OSError as error:
-        raise KafkaStorageError(error.errno or errno.EIO, error.strerror, extent.path) from error
 
 
 def _read_all(fd: int, position: int, size: int) -> bytes:
@@ -73,12 +71,11 @@ class OverlayDisk:
         if name in self._changed:
             return self._changed[name]
         path = os.path.join(self.path, name)
-        try:
-            found = os.lstat(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise KafkaStorageError(error.errno or errno.EIO, error.strerror, path) from error
+        with storage_errors(path):
+            try:
+                found = os.lstat(path)
+            except FileNotFoundError:
+                return None
         if not stat.S_ISREG(found.st_mode):
             return None
         return _OverlayFile(Extent(path, 0, found.st_size), b"", found.st_size)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass
 
 from seglog.errors import (
     CorruptDataError, InvalidTopicPartitionError, KafkaStorageError, MalformedCheckpointError,
+    storage_errors,
 )
 from seglog.model import TopicPartition
 from seglog.recovery.findings import Report, finding
@@ -99,15 +99,12 @@ def read_root(path: str, report: Report, *, is_locked: bool = False) -> RootDire
 def _list(path: str) -> tuple[list[str], set[str]]:
     """Names of the subdirectories, sorted, and of everything else."""
     directories, files = [], set()
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if leads_to_directory(entry):
-                    directories.append(entry.name)
-                else:
-                    files.add(entry.name)
-    except OSError as error:
-        raise KafkaStorageError(error.errno or errno.EIO, error.strerror, path) from None
+    with storage_errors(path), os.scandir(path) as entries:
+        for entry in entries:
+            if leads_to_directory(entry):
+                directories.append(entry.name)
+            else:
+                files.add(entry.name)
     return sorted(directories), files
 
 

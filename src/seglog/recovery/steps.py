@@ -38,9 +38,8 @@ def raise_unreadable(plan: PartitionPlan) -> None:
         base = int(plan.segments.base_offsets[problem["row"]])
         name = file_name(base, _KINDS[FileClass(int(problem["file"]))])
         number = int(problem["sys_errno"])
-        error = KafkaStorageError(number, os.strerror(number), os.path.join(plan.path, name))
-        error.file, error.position = error.filename, int(problem["position"])
-        raise error
+        raise KafkaStorageError(number, os.strerror(number), os.path.join(plan.path, name),
+                                position=int(problem["position"]))
     for name, kind in plan.listing.others:
         if kind is FileClass.LINK and name.endswith(tuple(one.value for one in _KINDS.values())):
             raise KafkaStorageError(errno.ELOOP, "a symbolic link where a file of a segment is "

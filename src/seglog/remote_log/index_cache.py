@@ -10,14 +10,15 @@ import stat
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Final
+
+import numpy as np
 
 from seglog._native.index import IndexReader, read_aborted
 from seglog.errors import (
     CorruptIndexError, IllegalStateError, KafkaStorageError, RemoteResourceNotFoundError,
-    SeglogError,
+    SeglogError, storage_errors,
 )
 from seglog.forks import ProcessBound, ending
 from seglog.log.scheduler import Time
@@ -55,8 +56,8 @@ class RemoteIndexes:
                     file=path, position=size - size % _ENTRY_BYTES[kind])
         self.offsets = IndexReader(paths[IndexType.OFFSET], base_offset)
         self.times = IndexReader(paths[IndexType.TIMESTAMP], base_offset, times=True)
-        self.aborted: list[AbortedTxn] = to_aborted_txns(
-            read_aborted(paths[IndexType.TRANSACTION]))
+        # A store may send 1 GiB: rows, of which a fetch makes objects of those that it needs.
+        self._aborted = read_aborted(paths[IndexType.TRANSACTION])
 
     def position_of(self, offset: int) -> int:
         """The byte of the log at which a search for an offset begins."""
@@ -65,6 +66,14 @@ class RemoteIndexes:
     def position_at(self, timestamp_ms: int, start_offset: int) -> int:
         """The byte of the log at which a search for a time begins."""
         return self.position_of(max(self.times.lookup(timestamp_ms)[1], start_offset))
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTxn], bool]:
+        """The aborted transactions that may have records in `[start_offset, end_offset)`, and
+        whether no later entry, of this or the next segment, can be of another one."""
+        ends = np.flatnonzero(self._aborted["last_stable_offset"] >= end_offset)
+        known = self._aborted[:ends[0] + 1] if len(ends) else self._aborted
+        return to_aborted_txns(known[(known["last_offset"] >= start_offset)
+                                     & (known["first_offset"] < end_offset)]), len(ends) > 0
 
 
 class RemoteIndexCache(ProcessBound):
@@ -88,7 +97,7 @@ class RemoteIndexCache(ProcessBound):
         self._loading: dict[bytes, threading.Lock] = {}
         self._size = 0
         self._is_closed = False
-        with _storage_errors():
+        with storage_errors(self.path):
             os.makedirs(self.path, exist_ok=True)
             self._take_over()
 
@@ -174,14 +183,14 @@ class RemoteIndexCache(ProcessBound):
         paths = self._paths(f"{segment.start_offset}_{format_uuid(uuid.UUID(bytes=segment_id.id))}")
         try:
             for kind, path in paths.items():
-                with _storage_errors(), open(f"{path}.tmp", "wb", opener=_no_link) as file:
+                with storage_errors(path), open(f"{path}.tmp", "wb", opener=_no_link) as file:
                     try:
                         with self._storage.fetch_index(segment, kind) as stream:
                             shutil.copyfileobj(stream, file)
                     except RemoteResourceNotFoundError:
                         if kind is not IndexType.TRANSACTION:
                             raise
-                with _storage_errors():
+                with storage_errors(path):
                     os.replace(f"{path}.tmp", path)
             return RemoteIndexes(paths, segment.start_offset)
         except BaseException:
@@ -245,7 +254,7 @@ def _parsed(stem: str) -> tuple[int, bytes]:
 
 def _file_size(path: str) -> int:
     """Raises KafkaStorageError also for what is no file: an open of a named pipe would wait."""
-    with _storage_errors():
+    with storage_errors(path):
         status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise KafkaStorageError(errno.EINVAL, "not a file", path)
@@ -254,18 +263,6 @@ def _file_size(path: str) -> int:
 
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-@contextmanager
-def _storage_errors() -> Iterator[None]:
-    """Raises KafkaStorageError for an OSError."""
-    try:
-        yield
-    except SeglogError:
-        raise
-    except OSError as error:
-        raise KafkaStorageError(error.errno, error.strerror or str(error),
-                                error.filename) from error
 
 
 def _delete(paths: Iterable[str]) -> None:

@@ -108,12 +108,11 @@ class RemoteReads:
         current: RemoteLogSegmentMetadata | None = segment
         while current is not None:
             if not current.txn_idx_empty:
-                for one in self._indexes.get(current).aborted:
-                    if one.last_offset >= start and one.first_offset < upper:
-                        aborted[one.producer_id, one.first_offset] = one
-                    if one.last_stable_offset >= upper:
-                        found.aborted_transactions = list(aborted.values())
-                        return
+                some, is_all = self._indexes.get(current).aborted_between(start, upper)
+                aborted.update(((one.producer_id, one.first_offset), one) for one in some)
+                if is_all:
+                    found.aborted_transactions = list(aborted.values())
+                    return
             current = self._next_with_txn_index(key, log, current.end_offset + 1)
         first_local = max(log.local_log_start_offset, start)
         for one in log.collect_aborted_transactions(first_local, upper):

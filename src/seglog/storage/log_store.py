@@ -21,7 +21,7 @@ from seglog._native.scan import PartitionListing, list_partition
 from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
 from seglog.arguments import given_path
-from seglog.errors import KafkaStorageError
+from seglog.errors import storage_errors
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
@@ -173,21 +173,18 @@ class LocalFiles:
 
     def stamp(self, directory: str, file: str | None) -> Stamp:
         """See Files: two calls of stat."""
-        try:
+        with storage_errors(directory):
             found = [os.stat(path) for path in (directory, file) if path is not None]
-        except OSError as error:
-            raise KafkaStorageError(error.errno, error.strerror, error.filename) from None
         return Stamp(tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in found),
                      max(one.st_mtime_ns for one in found))
 
     def state(self, path: str) -> Hashable | None:
         """See Files."""
-        try:
-            found = os.stat(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise KafkaStorageError(error.errno, error.strerror, error.filename) from None
+        with storage_errors(path):
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def open_log(self, path: str, version: ObjectVersion | None = None) -> FileHandle:

@@ -218,9 +218,8 @@ def require_room_for_logs(path: str | os.PathLike[str]) -> str:
 
 
 def _refusal(place: Place, text: str) -> KafkaStorageError:
-    error = KafkaStorageError(_NUMBERS.get(place.kind, errno.EINVAL), text, place.path)
-    error.code = NOT_A_DATA_DIRECTORY
-    return error
+    return KafkaStorageError(_NUMBERS.get(place.kind, errno.EINVAL), text, place.path,
+                             code=NOT_A_DATA_DIRECTORY)
 
 
 # ---- what was probably meant

@@ -206,9 +206,8 @@ class AivenLayout(SurvivesFork):
                 return known
         found = tree.beginning(stored.key, _MANIFEST_BYTES_MAX)
         if found is None:
-            error = KafkaStorageError(errno.ENOENT, "no such object, or no longer", path)
-            error.file, error.position, error.code = path, 0, "file_missing"
-            raise error
+            raise KafkaStorageError(errno.ENOENT, "no such object, or no longer", path, position=0,
+                                    code="file_missing")
         content, size = found
         if size > _MANIFEST_BYTES_MAX:
             raise chunk_error(path, 0, "manifest", f"the manifest has {size} bytes",

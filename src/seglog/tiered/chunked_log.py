@@ -195,7 +195,5 @@ def _buffer(size: int) -> memoryview:
 def chunk_error(path: str, position: int, code: str, reason: str, expected: object = None,
                 found: object = None) -> KafkaStorageError:
     """The error for an object whose bytes contradict its manifest."""
-    error = KafkaStorageError(errno.EIO, f"{reason} (at byte {position})", path)
-    error.file, error.position, error.code = path, position, code
-    error.expected, error.found = expected, found
-    return error
+    return KafkaStorageError(errno.EIO, f"{reason} (at byte {position})", path, position=position,
+                             expected=expected, found=found, code=code)

@@ -9,7 +9,7 @@ from typing import Any
 
 from seglog.errors import (
     CorruptDataError, DuplicatePartitionError, IllegalArgumentError, IllegalStateError,
-    KafkaStorageError, MetadataParseError, UnknownTopicOrPartitionError,
+    MetadataParseError, UnknownTopicOrPartitionError, storage_errors,
 )
 from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
@@ -162,11 +162,8 @@ def metadata_partitions(data_dirs: Sequence[str | os.PathLike[str]]
     """
     found: dict[TopicPartition, str] = {}
     for data_dir in data_dirs:
-        try:
+        with storage_errors(os.fspath(data_dir)):
             entries = sorted(os.listdir(data_dir))
-        except OSError as error:
-            raise KafkaStorageError(error.errno, os.strerror(error.errno or 0),
-                                    os.fspath(data_dir)) from None
         for entry in entries:
             path = os.path.join(data_dir, entry)
             name = directory_name_or_none(path)

@@ -139,9 +139,7 @@ def check_index_size(path: str, kind: IndexType, size: int, position: int = 0) -
     """Raises KafkaStorageError for an index that is too large to be read; it begins at `position`
     of the object."""
     name, most = _OTHERS.get(kind, ("an index", _INDEX_BYTES_MAX))
-    if size <= most:
-        return
-    error = KafkaStorageError(errno.EFBIG, f"{name} of {size} bytes, at most {most} are read", path)
-    error.file, error.position, error.code = path, position, "file_too_large"
-    error.expected, error.found = most, size
-    raise error
+    if size > most:
+        raise KafkaStorageError(errno.EFBIG, f"{name} of {size} bytes, at most {most} are read",
+                                path, position=position, expected=most, found=size,
+                                code="file_too_large")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.objects.store import Block
 from seglog.storage.log_store import LogFile
 from seglog.storage.partition_log import PartitionLog
@@ -33,49 +33,67 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
     are not copied. Everything is durable on return. A segment that the next one overlaps is
     truncated where that one begins, and gets no indexes.
 
-    Raises KafkaStorageError for a target that is not empty, a gap between segments, or an object
-    that cannot be read; then the target is incomplete.
+    Raises KafkaStorageError for a target that is not empty or cannot be written, a gap between
+    segments, or an object that cannot be read; then what was written is deleted again.
     """
+    root = Path(os.path.abspath(target))
+    with storage_errors(str(root)):
+        is_new = not root.exists()
+        root.mkdir(parents=True, exist_ok=True)
+        if os.listdir(root):
+            raise KafkaStorageError(errno.ENOTEMPTY, "the directory is not empty", str(root))
+        written: list[Path] = []
+        try:
+            count = _restore(log, root, written)
+            sync_directory(root)
+            sync_directory(root.parent)
+        except BaseException:
+            for path in written:
+                path.unlink(missing_ok=True)
+            if is_new:
+                root.rmdir()
+            raise
+    return count
+
+
+def _restore(log: PartitionLog, root: Path, written: list[Path]) -> int:
     where = log.where
     assert isinstance(where, TieredFiles)
-    os.makedirs(target, exist_ok=True)
-    if os.listdir(target):
-        raise KafkaStorageError(errno.ENOTEMPTY, "the directory is not empty", os.fspath(target))
+
+    def write(name: str, pieces: Iterable[Block]) -> None:
+        path = root / name
+        written.append(path)
+        with storage_errors(str(path)), open(path, "xb") as out:
+            out.writelines(map(memoryview, pieces))
+            out.flush()
+            os.fsync(out.fileno())
+
     gap = next((one for one in where.findings if one.code in _GAPS), None)
     if gap is not None:
-        raise KafkaStorageError(errno.ENODATA, f"not restored: {gap.message}", os.fspath(target))
-    root, count = Path(target), 0
+        raise KafkaStorageError(errno.ENODATA, f"not restored: {gap.message}", str(root))
+    count = 0
     layout, tree = where.bucket.layout, where.bucket.tree
     last = None
     for remote, segment in where.pieces_of(log.segments):
         with segment.opened() as source:
-            _write(root / file_name(segment.base_offset, FileKind.LOG),
-                   _pieces(source, segment.size))
+            write(file_name(segment.base_offset, FileKind.LOG), _pieces(source, segment.size))
         if segment.size == remote.size:
             for kind, index in INDEXES:
                 content = layout.index(tree, remote, index)
                 if content is not None:
-                    _write(root / file_name(segment.base_offset, kind), [content])
+                    write(file_name(segment.base_offset, kind), [content])
         count, last = count + 1, remote
     if last is not None and last.end_offset is not None:
         content = layout.index(tree, last, IndexType.PRODUCER_SNAPSHOT)
         if content is not None:
-            _write(root / snapshot_name(last.end_offset + 1), [content])
+            write(snapshot_name(last.end_offset + 1), [content])
     for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
         found = where.beginning(os.path.join(where.directory, name), 1 << 30)
         if found is not None:
-            _write(root / name, [found[0]])
-    sync_directory(root)
+            write(name, [found[0]])
     return count
 
 
 def _pieces(source: LogFile, size: int) -> Iterator[bytes]:
     for position in range(0, size, _COPY_BYTES):
         yield source.read(min(_COPY_BYTES, size - position), position)
-
-
-def _write(target: Path, pieces: Iterable[Block]) -> None:
-    with open(target, "xb") as out:
-        out.writelines(map(memoryview, pieces))
-        out.flush()
-        os.fsync(out.fileno())

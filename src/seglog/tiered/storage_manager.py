@@ -12,6 +12,7 @@ from seglog.errors import (
     ConfigError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
     RemoteResourceNotFoundError, RemoteStorageError,
 )
+from seglog.objects.directory_store import make_durable_directories
 from seglog.objects.store import Block
 from seglog.objects.urls import is_url
 from seglog.storage.log_store import LogFile
@@ -95,7 +96,7 @@ class LayoutStorageManager:
         elif layout != "local":
             raise ConfigError(f"rsm.config.layout is 'local' or 'aiven', not {layout!r}")
         if not is_url(url):
-            os.makedirs(url, exist_ok=True)
+            make_durable_directories(url)
         self._tree = RemoteTree(url)
 
     def close(self) -> None:

@@ -431,17 +431,13 @@ def _check_first(segment: RemoteSegment, path: str, block: memoryview) -> None:
     start, end = segment.start_offset, segment.end_offset
     if segment.is_end_scanned or end is None:
         end = start if head[_MAGIC_AT] == 2 else _OFFSET_MAX
-    if start <= first <= end:
-        return
-    error = KafkaStorageError(
-        errno.EIO, f"the first batch has offset {first}, the segment has {start} to {end}: these "
-        "are the bytes of another segment (at byte 0)", path)
-    error.file, error.position, error.code = path, 0, "offset_mismatch"
-    error.expected, error.found = start, first
-    raise error
+    if not start <= first <= end:
+        raise KafkaStorageError(
+            errno.EIO, f"the first batch has offset {first}, the segment has {start} to {end}: "
+            "these are the bytes of another segment (at byte 0)", path, position=0, expected=start,
+            found=first, code="offset_mismatch")
 
 
 def _no_segment(path: str, cause: str) -> KafkaStorageError:
-    error = KafkaStorageError(errno.ENODATA, cause or "no such segment in the tier", path)
-    error.file, error.position, error.code = path, 0, "remote_gap"
-    return error
+    return KafkaStorageError(errno.ENODATA, cause or "no such segment in the tier", path,
+                             position=0, code="remote_gap")
