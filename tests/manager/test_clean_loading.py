@@ -82,15 +82,23 @@ def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
         shutil.rmtree(root)
 
 
+@pytest.fixture(scope="module")
+def closed(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A log of a broker that was closed once more by us, by its name."""
+    home = tmp_path_factory.mktemp("closed")
+    for partition in ("plain-none-0", "txn-0"):
+        Sources(golden, home / "sources").copy(Source("clean", partition), home / partition)
+        restarted(home / partition)
+    return {path.name: path for path in home.glob("*-0")}
+
+
 @pytest.mark.parametrize("kind", sorted(damages.kinds()))
-def test_one_damage_to_logs_that_were_closed_cleanly(golden: Path, tmp_path: Path,
+def test_one_damage_to_logs_that_were_closed_cleanly(closed: dict[str, Path], tmp_path: Path,
                                                      kind: str) -> None:
     """Each of the kinds that Kafka's loader is compared by."""
     seed = os.environ.get("SEGLOG_CLEAN_SEED", "7")
     partition = ("plain-none-0", "txn-0")[zlib.crc32(kind.encode()) % 2]
-    root = tmp_path / "template"
-    Sources(golden, tmp_path / "sources").copy(Source("clean", partition), root)
-    restarted(root)
+    root = shutil.copytree(closed[partition], tmp_path / "template")
     damages.apply(kind, root, partition, f"{seed}/{partition}")
     compare(root, tmp_path / "k")
 
