@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from seglog.recovery.deferred_checks import DeferredChecks
 from tests.log.test_fast_path import batch
+from tests.log.test_segments import Logged
 from tests.log.test_watermarks import filled, open_log
 
 
@@ -47,3 +49,24 @@ def test_producers_are_those_below_the_offset(path: Path) -> None:
     log.truncate_fully_and_start_at(9)
     assert not log.producer_manager.active_producers
     assert log.producer_manager.map_end_offset == 9
+
+
+@pytest.mark.parametrize("preallocate", ["false", "true"])
+def test_a_roll_of_an_empty_segment_leaves_no_moment_without_a_log_file(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preallocate: str) -> None:
+    """What a crash left would begin at 0 (as in Kafka), and give offsets a second time."""
+    logged = Logged(tmp_path, preallocate=preallocate, segment_bytes=2**20)
+    logged.log.truncate_fully_and_start_at(12)
+    file, renamed = tmp_path / "t-0" / "00000000000000000012.log", []
+    size, rename = file.stat().st_size, os.replace
+
+    def watched(name: str, new_name: str) -> None:
+        rename(name, new_name)
+        assert file.exists()
+        renamed.append(os.path.basename(new_name))
+
+    monkeypatch.setattr(os, "replace", watched)
+    logged.log.roll()
+    assert renamed == [f"{12:020d}.index.deleted", f"{12:020d}.timeindex.deleted"]
+    assert [Path(f"{file}{suffix}").stat().st_size for suffix in ("", ".deleted")] == [size, size]
+    assert logged.append() == 12 and logged.bases == [12]

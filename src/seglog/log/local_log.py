@@ -355,7 +355,7 @@ class LocalLog:
             self.active.close_handles()
             old = self.active.files
             if base_offset == old.base_offset:
-                old.rename(FileState.LIVE, FileState.DELETED)
+                self._retire_files_of_active(old)
             self.segments.unpin()
             self._open_segment(base_offset)
             why([old])
@@ -364,6 +364,17 @@ class LocalLog:
                 self.segments.remove([old.base_offset])
                 old.rename(FileState.LIVE, FileState.DELETED)
             self._delete_later([old])
+
+    def _retire_files_of_active(self, old: SegmentFiles) -> None:
+        """Gives its files their names for deletion; an empty log file keeps its own, and becomes
+        that of the successor. A crash between the two names would leave a log without segments,
+        which begins at 0 (as in Kafka)."""
+        names, deleted = old.names(FileState.LIVE), old.names(FileState.DELETED)
+        if old.size == 0 and (size := self.disk.size(names[0])) is not None:
+            self.disk.create(deleted[0], size)
+            names, deleted = names[1:], deleted[1:]
+        for name, new_name in zip(names, deleted, strict=True):
+            self.disk.rename(name, new_name)
 
     def delete_segment_files(self, segments: Sequence[SegmentFiles], *,
                              at_once: bool = False) -> None:
