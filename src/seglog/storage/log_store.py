@@ -28,7 +28,7 @@ from seglog.objects.urls import is_url, local_path
 from seglog.storage.paths import FileKind, leads_to_directory
 from seglog.storage.textfile import read_beginning, whole_content
 
-__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened",
+__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile",
            "Readable", "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
 
 #: The input of native readers: a descriptor, or fetched blocks.
@@ -51,9 +51,6 @@ class Readable(Protocol):
 
 #: Raises if a block that begins a log is not of this log.
 CheckStart = Callable[[memoryview], None]
-
-#: Opens a log file by its path, for as long as the context lasts.
-Opened = Callable[[str], AbstractContextManager[Readable]]
 
 
 class LogFile(Readable, Protocol):
