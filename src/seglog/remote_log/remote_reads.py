@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import BinaryIO, NamedTuple
-
 
 from seglog._native.fetch import FetchDataInfo
 from seglog.arrow.batch_bytes import decode_chunk
-from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.errors import (
+    CorruptRecordError, OffsetOutOfRangeError, RemoteResourceNotFoundError,
+)
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn, TimestampOffset
@@ -52,21 +54,35 @@ class RemoteReads:
         `committed` adds the aborted transactions. Raises OffsetOutOfRangeError for an offset that
         is not in remote storage, and the exceptions of the storage.
         """
-        segment = self._segment_of(key, log, offset)
-        if segment is None:
+        segment: RemoteLogSegmentMetadata | None = self._first_segment(key, log, offset)
+        while segment is not None:
+            try:
+                found = self._read_segment(segment, offset, max_bytes, min_one_message)
+                if found is not None and committed:
+                    self._add_aborted(key, log, segment, found)
+            except RemoteResourceNotFoundError:
+                self._first_segment(key, log, offset)  # retention has deleted it meanwhile
+                raise
+            if found is not None:
+                if committed:
+                    # Retention deletes the oldest segment first. As long as this one is there, so
+                    # were those in which its transactions ended.
+                    self._first_segment(key, log, offset)
+                return found
+            segment = self._segment_of(key, log, segment.end_offset + 1)
+        return FetchDataInfo(LogOffsetMetadata(offset), b"", False, [] if committed else None)
+
+    def _first_segment(self, key: TopicIdPartition, log: UnifiedLog,
+                       offset: int) -> RemoteLogSegmentMetadata:
+        """Raises OffsetOutOfRangeError for an offset that is not in remote storage."""
+        found = self._segment_of(key, log, offset)
+        if found is None:
             epoch = epochs_of(log).epoch_for_offset(offset)
             raise OffsetOutOfRangeError(
                 f"Received request for offset {offset} for leader epoch "
                 f"{'NOT AVAILABLE' if epoch is None else epoch} and partition "
                 f"{log.topic_partition} which does not exist in remote tier.")
-        while segment is not None:
-            found = self._read_segment(segment, offset, max_bytes, min_one_message)
-            if found is not None:
-                if committed:
-                    self._add_aborted(key, log, segment, found)
-                return found
-            segment = self._segment_of(key, log, segment.end_offset + 1)
-        return FetchDataInfo(LogOffsetMetadata(offset), b"", False, [] if committed else None)
+        return found
 
     def _segment_of(self, key: TopicIdPartition, log: UnifiedLog,
                     offset: int) -> RemoteLogSegmentMetadata | None:
@@ -105,20 +121,20 @@ class RemoteReads:
         entry = self._indexes.get(segment).offsets.upper_bound(end)
         upper = segment.end_offset + 1 if entry is None else entry[0]
         aborted: dict[tuple[int, int], AbortedTxn] = {}
-        current: RemoteLogSegmentMetadata | None = segment
-        while current is not None:
-            if not current.txn_idx_empty:
-                for one in self._indexes.get(current).aborted:
-                    if one.last_offset >= start and one.first_offset < upper:
-                        aborted[one.producer_id, one.first_offset] = one
-                    if one.last_stable_offset >= upper:
-                        found.aborted_transactions = list(aborted.values())
-                        return
-            current = self._next_with_txn_index(key, log, current.end_offset + 1)
-        first_local = max(log.local_log_start_offset, start)
-        for one in log.collect_aborted_transactions(first_local, upper):
-            if one.last_offset >= start:
-                aborted[one.producer_id, one.first_offset] = one
+        is_complete = not segment.txn_idx_empty and _select(
+            self._indexes.get(segment).aborted, start, upper, aborted)
+        following, first_local = segment.end_offset + 1, -1
+        # A segment that was still local during the first search, and is only remote during the
+        # second, is searched for again.
+        while not is_complete and first_local != log.local_log_start_offset:
+            first_local = log.local_log_start_offset
+            while not is_complete and (
+                    one := self._next_with_txn_index(key, log, following)) is not None:
+                is_complete = _select(self._indexes.get(one).aborted, start, upper, aborted)
+                following = one.end_offset + 1
+            if not is_complete:
+                _select(log.collect_aborted_transactions(max(first_local, start), upper), start,
+                        upper, aborted)
         found.aborted_transactions = list(aborted.values())
 
     def _next_with_txn_index(self, key: TopicIdPartition, log: UnifiedLog,
@@ -171,8 +187,22 @@ class RemoteReads:
         return None
 
 
+def _select(entries: Iterable[AbortedTxn], start: int, upper: int,
+            into: dict[tuple[int, int], AbortedTxn]) -> bool:
+    """Adds the transactions with records in [start, upper). Returns whether no later segment has
+    any."""
+    for one in entries:
+        if one.last_offset >= start and one.first_offset < upper:
+            into[one.producer_id, one.first_offset] = one
+        if one.last_stable_offset >= upper:
+            return True
+    return False
+
+
 def _first_local(log: UnifiedLog) -> int:
+    """Raises KafkaStorageError for a log that was deleted."""
     with log.lock:
+        log.check_open()
         return int(log.segments.base_offsets[0])
 
 
