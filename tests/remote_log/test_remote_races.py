@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread, Timer
 
 import pytest
 
@@ -17,7 +18,8 @@ from seglog.remote_log.remote_reads import RemoteReads
 from seglog.storage.isolation import Isolation
 from seglog.storage.markers import ControlType
 from tests.remote_log.support import NOW_MS
-from tests.remote_log.tiering import KEY, Tiering
+from tests.remote_log.tiering import KEY, TASK_MS, Tiering
+from tests.support.waiting import PATIENCE
 
 COMMITTED: Isolation = "read_committed"
 PRODUCER = 7
@@ -172,3 +174,25 @@ def test_a_time_of_a_log_that_is_deleted_during_the_search(
     with pytest.raises(KafkaStorageError) as caught:
         tiering.log.offset_for_timestamp(NOW_MS + 2)
     assert caught.value.code == CLOSED
+
+
+def test_a_copy_that_ends_after_the_deletion_of_its_topic_began(tiering: Tiering,
+                                                                monkeypatch: pytest.MonkeyPatch
+                                                                ) -> None:
+    """The deletion waits for it: nobody would ever delete that segment."""
+    tiering.append(12)
+    copy, goes_on, began = tiering.storage.copy_log_segment_data, Event(), Event()
+
+    def copy_slowly(*arguments: object) -> object:
+        began.set()
+        assert goes_on.wait(PATIENCE)
+        return copy(*arguments)
+
+    monkeypatch.setattr(tiering.storage, "copy_log_segment_data", copy_slowly)
+    copying = Thread(target=tiering.clock.sleep, args=(TASK_MS,))
+    copying.start()
+    assert began.wait(PATIENCE)
+    Timer(.3, goes_on.set).start()
+    tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
+    copying.join(PATIENCE)
+    assert began.is_set() and tiering.storage.starts() == []
