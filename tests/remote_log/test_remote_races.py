@@ -8,12 +8,14 @@ from threading import Event, Thread, Timer
 
 import pytest
 
-from seglog.errors import KafkaStorageError, OffsetOutOfRangeError
+from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, RemoteStorageError
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.log_dir_failures import CLOSED
 from seglog.log.offsets_by_timestamp import OffsetsByTimestamp
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.remote_reads import RemoteReads
 from seglog.storage.isolation import Isolation
 from seglog.storage.markers import ControlType
@@ -196,3 +198,86 @@ def test_a_copy_that_ends_after_the_deletion_of_its_topic_began(tiering: Tiering
     tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
     copying.join(PATIENCE)
     assert began.is_set() and tiering.storage.starts() == []
+
+
+def test_a_time_of_a_log_whose_topic_is_deleted_during_the_search(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no leader epochs any more, and answers from the segments that it still has."""
+    tiering.append(30)
+    tiering.copy()
+    find = RemoteReads.find_offset_by_timestamp
+
+    def delete_then_find(*arguments: object) -> object:
+        tiering.manager.async_delete(KEY)
+        return find(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RemoteReads, "find_offset_by_timestamp", delete_then_find)
+    found = tiering.log.offset_for_timestamp(NOW_MS + 2)
+    assert found is not None and found.offset == 2
+    assert not tiering.log.leader_epochs
+
+
+def test_a_segment_whose_files_are_those_of_another_log_when_they_are_copied(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition moves away while a slow copy opens the files one by one. What was copied is
+    deleted, and the log that took its place is copied later."""
+    tiering.append(12)
+    copy = tiering.storage.copy_log_segment_data
+
+    def copy_while_it_moves(*arguments: object) -> object:
+        monkeypatch.undo()
+        found = copy(*arguments)
+        tiering.log.rename_dir("orders-0." + "0" * 32 + "-delete")
+        return found
+
+    monkeypatch.setattr(tiering.storage, "copy_log_segment_data", copy_while_it_moves)
+    tiering.copy()
+    assert tiering.storage.starts() == [] and not tiering.segments()
+    tiering.log.rename_dir("orders-0")
+    tiering.copy()
+    assert tiering.storage.starts()
+
+
+def test_a_segment_that_leaves_the_log_while_it_is_copied(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture) -> None:
+    """Records are deleted: no error, and the copies go on."""
+    tiering.append(30)
+    copy = tiering.storage.copy_log_segment_data
+
+    def delete_and_copy(*arguments: object) -> object:
+        monkeypatch.undo()
+        tiering.log.maybe_increment_log_start_offset(
+            10, StartOffsetReason.CLIENT_RECORD_DELETION)
+        tiering.log.delete_old_segments()
+        tiering.clock.sleep(0)  # deletes the files
+        try:
+            return copy(*arguments)
+        except FileNotFoundError as error:
+            raise RemoteStorageError(str(error)) from error
+
+    monkeypatch.setattr(tiering.storage, "copy_log_segment_data", delete_and_copy)
+    tiering.copy()
+    assert "Error occurred while copying" not in caplog.text and not tiering.segments()
+    tiering.copy()
+    assert tiering.segments()[0].start_offset == tiering.bases()[0] > 0
+
+
+def test_a_segment_whose_records_are_deleted_before_it_is_copied(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture) -> None:
+    """The log does not know its leader epochs any more."""
+    tiering.append(30)
+    copy = CopyTask._copy
+
+    def delete_then_copy(*arguments: object) -> None:
+        monkeypatch.undo()
+        tiering.log.maybe_increment_log_start_offset(
+            20, StartOffsetReason.CLIENT_RECORD_DELETION)
+        copy(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CopyTask, "_copy", delete_then_copy)
+    tiering.copy()
+    assert "Error occurred while copying" not in caplog.text and not tiering.segments()
+    tiering.copy()
+    assert tiering.segments()[0].end_offset >= 20

@@ -252,3 +252,11 @@ def test_segments_that_retention_deletes_meanwhile(
     assert log.log_start_offset == 46
     assert read(log) == [row for row in tiered_copy.rows(name, "read_uncommitted")
                          if row.offset >= 46]
+
+
+def test_a_local_directory_that_is_gone(tiered_copy: Tiered) -> None:
+    """The partition was moved or deleted: a typed error, as without a tier."""
+    log = PartitionLog.open(tiered_copy.data / "t-gzip-0", remote=tiered_copy.remote)
+    shutil.rmtree(tiered_copy.data / "t-gzip-0")
+    with pytest.raises(KafkaStorageError):
+        log.refresh()

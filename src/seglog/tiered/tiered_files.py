@@ -115,8 +115,14 @@ class TieredFiles(SurvivesFork):
         local_names: list[str] = []
         versions: dict[str, ObjectVersion] = {}
         if self._local is not None:
-            local_names = [name for name, is_directory in self._local.entries(path)
-                           if not is_directory]
+            try:
+                local_names = [name for name, is_directory in self._local.entries(path)
+                               if not is_directory]
+            except KafkaStorageError:
+                raise
+            except OSError as error:  # a partition that was moved or deleted
+                raise KafkaStorageError(error.errno, error.strerror or str(error),
+                                        error.filename) from None
             versions.update(self._local.listing(path)[1])
         catalog, skipped = self._look(path, _first_base(local_names))
         self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
