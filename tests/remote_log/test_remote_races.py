@@ -281,3 +281,27 @@ def test_a_segment_whose_records_are_deleted_before_it_is_copied(
     assert "Error occurred while copying" not in caplog.text and not tiering.segments()
     tiering.copy()
     assert tiering.segments()[0].end_offset >= 20
+
+
+def test_a_time_whose_segment_is_deleted_before_it_is_searched(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next record that is left is the first."""
+    tiering.append(30)
+    tiering.copy()
+    drop_local(tiering)
+    find = RemoteReads._find_in_segment
+
+    def expire_then_find(*arguments: object) -> object:
+        monkeypatch.undo()
+        tiering.manager.update_topic_config("orders", {
+            "remote.storage.enable": "true", "internal.segment.bytes": 850,
+            "file.delete.delay.ms": 0, "retention.ms": 1, "local.retention.ms": 1})
+        tiering.clock.sleep(10)  # 10 ms after the first records' timestamps
+        tiering.expire()
+        return find(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RemoteReads, "_find_in_segment", expire_then_find)
+    found = tiering.log.offset_for_timestamp(NOW_MS)
+    start = tiering.log.log_start_offset
+    assert 0 < start < tiering.log.local_log_start_offset
+    assert found is not None and (found.offset, found.timestamp) == (start, NOW_MS + start)

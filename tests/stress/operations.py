@@ -15,6 +15,7 @@ from seglog.arrow import COLUMNS
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptDataError, KafkaStorageError, OffsetOutOfRangeError, OutOfOrderSequenceError,
+    RemoteStorageError, UnknownTopicOrPartitionError,
 )
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import end_transaction_marker
@@ -370,3 +371,6 @@ def may_be_gone(it: Subject) -> Iterator[None]:
             yield
     except OffsetOutOfRangeError:
         pass
+    except (RemoteStorageError, UnknownTopicOrPartitionError):
+        if not it.comes_again:
+            raise

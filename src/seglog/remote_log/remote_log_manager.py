@@ -437,7 +437,7 @@ class RemoteLogManager(ProcessBound):
                              start_offset: int) -> TimestampOffset | None:
         key = self._key_of(partition)
         if key is None:
-            raise SeglogError(f"Topic id does not exist for topic partition: {partition}")
+            raise RemoteStorageError(f"Topic id does not exist for topic partition: {partition}")
         return self._reads.find_offset_by_timestamp(key, self._log_of(partition), timestamp_ms,
                                                     start_offset)
 

@@ -155,6 +155,17 @@ class RemoteReads:
                                  start_offset: int) -> TimestampOffset | None:
         """The first record at or after a time and an offset, in remote segments that begin below
         the local ones; None if the search has to continue in local segments."""
+        while True:
+            try:
+                return self._find_offset_by_timestamp(key, log, timestamp_ms, start_offset)
+            except RemoteResourceNotFoundError:
+                # Retention moves the log's start before it deletes a segment.
+                before, start_offset = start_offset, max(start_offset, log.log_start_offset)
+                if before == start_offset:
+                    raise
+
+    def _find_offset_by_timestamp(self, key: TopicIdPartition, log: UnifiedLog, timestamp_ms: int,
+                                  start_offset: int) -> TimestampOffset | None:
         epochs = epochs_of(log)
         lineage = epochs_with_records((one.epoch, one.start_offset) for one in epochs)
         epoch = epochs.epoch_for_offset(start_offset)

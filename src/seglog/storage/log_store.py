@@ -7,10 +7,11 @@ Code that writes, recovers or deletes uses the local file system only.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,14 @@ __all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile"
 
 #: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
+
+
+_T = TypeVar("_T")
+
+#: A second change of a directory within this time may not be visible in its modification time.
+_TICK_NS: Final = 20_000_000
+#: How often a directory that changes is listed.
+_LOOKS: Final = 5
 
 
 class Readable(Protocol):
@@ -157,12 +166,17 @@ class LocalFiles:
 
     def entries(self, path: str) -> list[tuple[str, bool]]:
         """As os.scandir, with links followed. Raises OSError."""
-        with os.scandir(path) as entries:
-            return [(entry.name, leads_to_directory(entry)) for entry in entries]
+        def look() -> list[tuple[str, bool]]:
+            with os.scandir(path) as entries:
+                return [(entry.name, leads_to_directory(entry)) for entry in entries]
+
+        return _steadily(path, look, sorted)
 
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
         """See Files."""
-        return list_partition(path), {}
+        return _steadily(path, lambda: list_partition(path), lambda found: (
+            found.base_offsets.tolist(), found.flags.tolist(), found.snapshots.tolist(),
+            sorted(found.others))), {}
 
     def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
         """See Files: none."""
@@ -216,6 +230,32 @@ class LocalFiles:
 
 
 LOCAL: Final = LocalFiles()
+
+
+def _steadily(path: str, look: Callable[[], _T], content: Callable[[_T], object]) -> _T:
+    """What `look` finds in a directory while no file comes or goes.
+
+    A pass over a large directory takes several system calls. A file that gets another name between
+    two of them may appear under neither, and of two files only the one that was created later.
+    """
+    before: object = None
+    for _ in range(_LOOKS):
+        modified_ns, now_ns = _modified_ns(path), time.time_ns()
+        found = look()
+        if _modified_ns(path) == modified_ns and modified_ns + _TICK_NS < now_ns:
+            break
+        seen = content(found)
+        if seen == before:
+            break
+        before = seen
+    return found
+
+
+def _modified_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0  # the listing says why
 
 
 def files_of(path: str, options: StorageOptions | Mapping[str, str] | None = None) -> Files:
