@@ -305,3 +305,21 @@ def test_a_time_whose_segment_is_deleted_before_it_is_searched(
     start = tiering.log.log_start_offset
     assert 0 < start < tiering.log.local_log_start_offset
     assert found is not None and (found.offset, found.timestamp) == (start, NOW_MS + start)
+
+
+def test_a_time_while_the_logs_start_moves(tiering: Tiering, monkeypatch: pytest.MonkeyPatch
+                                           ) -> None:
+    """The leader epochs begin at the new start: the old one, which the search was to begin at, has
+    none, and all of remote storage was left out."""
+    tiering.append(30)
+    tiering.copy()
+    drop_local(tiering)
+    find = RemoteReads.find_offset_by_timestamp
+
+    def move_then_find(*arguments: object) -> object:
+        tiering.log.maybe_increment_log_start_offset(3, StartOffsetReason.CLIENT_RECORD_DELETION)
+        return find(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RemoteReads, "find_offset_by_timestamp", move_then_find)
+    found = tiering.log.offset_for_timestamp(NOW_MS + 4)
+    assert found is not None and found.offset == 4

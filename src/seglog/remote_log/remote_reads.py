@@ -167,6 +167,9 @@ class RemoteReads:
     def _find_offset_by_timestamp(self, key: TopicIdPartition, log: UnifiedLog, timestamp_ms: int,
                                   start_offset: int) -> TimestampOffset | None:
         epochs = epochs_of(log)
+        # Read after the epochs, which begin at the log's start: one that moved since the caller
+        # looked has none at the old one.
+        start_offset = max(start_offset, log.log_start_offset)
         lineage = epochs_with_records((one.epoch, one.start_offset) for one in epochs)
         epoch = epochs.epoch_for_offset(start_offset)
         while epoch is not None:
