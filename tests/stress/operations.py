@@ -14,8 +14,8 @@ from seglog._native.columns import RecordColumns
 from seglog.arrow import COLUMNS
 from seglog.config import LogConfig
 from seglog.errors import (
-    CorruptDataError, KafkaStorageError, OffsetOutOfRangeError, OutOfOrderSequenceError,
-    RemoteStorageError, UnknownTopicOrPartitionError,
+    CorruptDataError, IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError,
+    OutOfOrderSequenceError, RemoteStorageError, UnknownTopicOrPartitionError,
 )
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import end_transaction_marker
@@ -192,7 +192,7 @@ class Actor:
     def look_from_outside(self, it: Subject) -> None:
         """A reader that knows nothing of the writer, as beside a broker."""
         isolation = self.random.choice(("read_committed", "read_uncommitted"))
-        with outside():
+        with outside(it):
             with PartitionLog.open(it.log().path, remote=it.remote) as reader:
                 repr(reader.segments.size)
                 with suppress(OffsetOutOfRangeError):
@@ -217,7 +217,7 @@ class Actor:
     def follow_from_outside(self, it: Subject) -> None:
         """As `look_from_outside`, for a while."""
         isolation = self.random.choice(("read_committed", "read_uncommitted"))
-        with outside(), suppress(OffsetOutOfRangeError):
+        with outside(it), suppress(OffsetOutOfRangeError):
             with PartitionLog.open(it.log().path) as reader:
                 start = self.random.choice([None, reader.log_start_offset])
                 with reader.follow(start, columns=list(_READ_COLUMNS), isolation=isolation,
@@ -344,13 +344,16 @@ def first_local(log: UnifiedLog) -> int:
 
 
 @contextmanager
-def outside() -> Iterator[None]:
+def outside(it: Subject) -> Iterator[None]:
     """What a reader beside the writer may meet: a file that went, or changed, while it was looked
     at."""
     try:
         yield
     except (KafkaStorageError, CorruptDataError):
         pass
+    except IllegalArgumentError:  # several topics of the name in remote storage
+        if not it.comes_again or it.remote is None:
+            raise
 
 
 @contextmanager

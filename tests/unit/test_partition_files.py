@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -135,3 +136,26 @@ def test_a_listing_during_which_a_file_changes_its_name(
     segments = read_directory(str(folder), HandleCache(10)).segments
     assert segments.base_offsets.tolist() == [0, 10, 20]
     assert [one.base_offset for one in segments.with_txn_index()] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_directory_that_takes_the_place_of_the_listed_one(tmp_path: Path, aborted: bool) -> None:
+    """A topic that is created again: nothing of it is taken for the records that were listed."""
+    folder = tmp_path / "t-0"
+    for base in (0, 10):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{base:020d}.log").write_bytes(batch(base))
+    (folder / f"{0:020d}.txnindex").touch()
+    with PartitionLog.open(folder) as log:
+        folder.rename(tmp_path / "t-0.deleted")
+        folder.mkdir()
+        (folder / f"{0:020d}.log").write_bytes(batch(3))
+        (folder / f"{0:020d}.txnindex").touch()
+        with pytest.raises(KafkaStorageError, match="took the place"):
+            if aborted:
+                log.segments.where.aborted(str(folder / f"{0:020d}.txnindex"))
+            else:
+                list(log.segments[0].walk())
+        log.refresh()
+        assert [one.base_offset for one in log.batches()] == [3]
+        assert pickle.loads(pickle.dumps(log.segments.where)) is log_store.LOCAL

@@ -6,12 +6,13 @@ Code that writes, recovers or deletes uses the local file system only.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,9 @@ from seglog.objects.urls import is_url, local_path
 from seglog.storage.paths import FileKind, leads_to_directory
 from seglog.storage.textfile import read_beginning, whole_content
 
-__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile",
-           "Readable", "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
+__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "ListedDirectory", "LocalFiles",
+           "LogFile", "Readable", "Source", "Stamp", "absolute", "files_of", "place_of",
+           "small_file"]
 
 #: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
@@ -224,12 +226,59 @@ class LocalFiles:
         """See Files."""
         return read_beginning(path, bytes_max)
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         """Unpickles as the only instance."""
         return "LOCAL"
 
 
 LOCAL: Final = LocalFiles()
+
+
+class ListedDirectory(LocalFiles):
+    """The files of one local directory that was listed, as long as no other one has its path: a
+    partition that was deleted and created again has segments of the same names. Unpickles as
+    LOCAL."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._place = path, _place(path)
+
+    def open_log(self, path: str, version: ObjectVersion | None = None) -> FileHandle:
+        """See Files."""
+        handle = FileHandle(path)
+        try:
+            self._check(path)
+        except KafkaStorageError:
+            handle.close()
+            raise
+        return handle
+
+    def aborted(self, path: str) -> npt.NDArray[np.void]:
+        """See Files."""
+        found = super().aborted(path)
+        self._check(path)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _local, ()
+
+    def _check(self, file: str) -> None:
+        """What was opened before this is of the listed directory, if that is still there, or if
+        none is."""
+        if _place(self._path) not in (None, self._place):
+            raise KafkaStorageError(errno.ENOENT, "another directory took the place of the one "
+                                    "that was listed", file)
+
+
+def _local() -> LocalFiles:
+    return LOCAL
+
+
+def _place(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _steadily(path: str, look: Callable[[], _T], content: Callable[[_T], object]) -> _T:
