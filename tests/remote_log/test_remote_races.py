@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Event, Thread, Timer
 
@@ -323,3 +324,18 @@ def test_a_time_while_the_logs_start_moves(tiering: Tiering, monkeypatch: pytest
     monkeypatch.setattr(RemoteReads, "find_offset_by_timestamp", move_then_find)
     found = tiering.log.offset_for_timestamp(NOW_MS + 4)
     assert found is not None and found.offset == 4
+
+
+class _JustInTime(Future[None]):
+    """Ends when the wait for it has timed out, and nobody has looked yet."""
+
+    def result(self, timeout: float | None = None) -> None:
+        if not self.done():
+            self.set_result(None)
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_an_event_that_is_read_back_when_the_wait_for_it_times_out(tiering: Tiering) -> None:
+    """It was not in vain: the copy would be made once more."""
+    tiering.task(CopyTask).wait(_JustInTime())
