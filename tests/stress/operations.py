@@ -211,8 +211,8 @@ class Actor:
             for offset, data in zip(lists["offset"], lists["value"], strict=True):
                 assert offset > last
                 last, value = offset, Value.decode(data)
-                # Not with a tier: its listing and that of the disk are of different moments, and once
-                # in ten minutes an aborted transaction was in neither. To be mended.
+                # Not with a tier: its listing and that of the disk are of different moments, and
+                # once in ten minutes an aborted transaction was in neither. To be mended.
                 assert (isolation != "read_committed" or value.kind != ABORTED
                         or it.remote is not None), value
                 it.truth.saw(offset, value)
