@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
 from seglog._native.scan import PartitionListing, list_names
+from seglog._native.status import Status, status_error
 from seglog.errors import KafkaStorageError
 from seglog.forks import SurvivesFork
 from seglog.model import EpochEntry, TopicPartition
@@ -402,6 +403,9 @@ class TieredFiles(SurvivesFork):
         if newest is not None and newest[0] == stored:
             return newest[1]
         content = self.bucket.layout.index(self.bucket.tree, found.segment, found.kind)
+        if content is None and found.kind is IndexType.TRANSACTION and \
+                self.bucket.layout.has_index(found.segment, found.kind):
+            raise status_error(Status.FILE_MISSING, file=path)  # retention has deleted it since
         block: Block = b"" if content is None else content
         if found.kind is IndexType.OFFSET and len(block) <= _INDEX_KEPT_BYTES_MAX:
             with self._lock:
