@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class Tiering:
     def __init__(self, root: Path, *, topic: Mapping[str, object] | None = None,
                  settings: Mapping[str, object] | None = None, is_leader: bool = True,
                  current_time_ms: int = NOW_MS,
-                 storage: Any = LocalTieredStorage) -> None:
+                 storage: Any = LocalTieredStorage,
+                 data: Sequence[str] = ("data",)) -> None:
         properties: dict[str, Any] = {
             "remote.log.storage.system.enable": "true", "node.id": "1",
             "log.segment.delete.delay.ms": "0", "rsm.config.dir": str(root / "remote"),
@@ -45,8 +46,8 @@ class Tiering:
             "rlmm.config.remote.log.metadata.topic.num.partitions": "3", **(settings or {})}
         self.clock = MockTime(current_time_ms=current_time_ms)
         self.manager = LogManager(
-            [root / "data"], config=BrokerConfig.from_properties(properties), time=self.clock,
-            scheduler=self.clock.scheduler)
+            [root / one for one in data], config=BrokerConfig.from_properties(properties),
+            time=self.clock, scheduler=self.clock.scheduler)
         config = RemoteLogManagerConfig.from_properties(properties)
         self.storage: Any = storage() if storage is LocalTieredStorage else storage
         if self.storage is not None:  # else the settings name it

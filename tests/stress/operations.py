@@ -6,14 +6,16 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import count, islice
 
+from seglog._native.columns import RecordColumns
 from seglog.arrow import COLUMNS
 from seglog.config import LogConfig
 from seglog.errors import (
-    CorruptDataError, KafkaStorageError, OffsetOutOfRangeError, OutOfOrderSequenceError,
+    CorruptDataError, IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError,
+    OutOfOrderSequenceError, RemoteStorageError, UnknownTopicOrPartitionError,
 )
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import end_transaction_marker
@@ -40,15 +42,24 @@ class Subject:
     """One log under test, by what gives it (a manager may give another one each time)."""
 
     def __init__(self, log: Callable[[], UnifiedLog], config: LogConfig, *, cuts: bool,
-                 codec: str | int = 0) -> None:
+                 codec: str | int = 0, comes_again: bool = False) -> None:
         self.log, self.config, self.cuts, self.codec = log, config, cuts, codec
+        #: Whether it is deleted, and created again under its name.
+        self.comes_again = comes_again
+        #: Its remote storage, for readers beside the writer.
+        self.remote: str | None = None
         self.truth = Truth()
         self._cutting = threading.Lock()
 
+    @property
+    def loses(self) -> bool:
+        """Whether acknowledged records may go."""
+        return self.cuts or self.comes_again
+
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Appends of a log that is truncated wait for that; the others for nothing."""
-        if not self.cuts:
+        """Appends of a log that loses records wait for that; the others for nothing."""
+        if not self.loses:
             yield
         else:
             with self._cutting:
@@ -93,7 +104,7 @@ class Actor:
         is_abort = self.random.random() < .5
         self._producers.pop(id(it), None)
         # A log that was moved knows of a producer only what the records say that are left of it.
-        with not_moved(), suppress(OutOfOrderSequenceError):
+        with it.writing(), not_moved(), suppress(OutOfOrderSequenceError):
             log = it.log()
             with log.lock:  # one log from the first batch to the marker
                 for _ in range(self.random.choice([1, 2, 6])):
@@ -132,7 +143,7 @@ class Actor:
         log, committed = it.log(), self.random.random() < .5
         isolation = "read_committed" if committed else "log_end"
         with may_be_gone(it):
-            start = log.log_start_offset
+            start = first_local(log)
             stop = log.last_stable_offset if committed else log.log_end_offset
             tail = RangeTail(log, start, isolation=isolation, stop_offset=max(start, stop),
                              timeout=0.0)
@@ -155,7 +166,7 @@ class Actor:
 
     def follow(self, it: Subject) -> None:
         log = it.log()
-        with may_be_gone(it), SpanTail(log, log.log_start_offset, timeout=.05,
+        with may_be_gone(it), SpanTail(log, first_local(log), timeout=.05,
                                        max_bytes=5000) as tail:
             for _ in range(200):
                 span = next(tail, None)
@@ -176,34 +187,53 @@ class Actor:
                 if found is not None:
                     assert found.timestamp >= wanted
                     at = it.truth.now.get(found.offset)
-                    assert at is None or it.cuts or at.timestamp == found.timestamp
+                    assert at is None or it.loses or at.timestamp == found.timestamp
 
     def look_from_outside(self, it: Subject) -> None:
         """A reader that knows nothing of the writer, as beside a broker."""
-        try:
-            with PartitionLog.open(it.log().path) as reader:
+        isolation = self.random.choice(("read_committed", "read_uncommitted"))
+        with outside(it):
+            with PartitionLog.open(it.log().path, remote=it.remote) as reader:
                 repr(reader.segments.size)
                 with suppress(OffsetOutOfRangeError):
-                    rows = reader.to_arrow(columns=list(_READ_COLUMNS),
-                                           threads=self.random.choice([0, 2]))
-                    last = -1
-                    for batch in rows:
-                        for offset in batch.to_pylists()["offset"]:
-                            assert offset > last
-                            last = offset
+                    self._outside(it, reader.to_arrow(
+                        columns=list(_READ_COLUMNS), isolation=isolation,
+                        threads=self.random.choice([0, 2])), isolation)
                 for wanted in (MAX_TIMESTAMP, 0):
                     reader.offset_for_timestamp(wanted)
                 repr((reader.last_stable_offset, reader.open_transactions, reader.leader_epochs))
                 reader.refresh()
-        except (KafkaStorageError, CorruptDataError):
-            pass  # of its one kind: a file that went, or changed, while it was looked at
+
+    def _outside(self, it: Subject, batches: Iterable[RecordColumns], isolation: str) -> None:
+        last = -1
+        for batch in batches:
+            lists = batch.to_pylists()
+            for offset, data in zip(lists["offset"], lists["value"], strict=True):
+                assert offset > last
+                last, value = offset, Value.decode(data)
+                # Not with a tier: its listing and that of the disk are of different moments, and
+                # once in ten minutes an aborted transaction was in neither. One cause is mended. A
+                # long run without this exception has to show whether it was the only one.
+                assert (isolation != "read_committed" or value.kind != ABORTED
+                        or it.remote is not None), value
+                it.truth.saw(offset, value)
+
+    def follow_from_outside(self, it: Subject) -> None:
+        """As `look_from_outside`, for a while."""
+        isolation = self.random.choice(("read_committed", "read_uncommitted"))
+        with outside(it), suppress(OffsetOutOfRangeError):
+            with PartitionLog.open(it.log().path) as reader:
+                start = self.random.choice([None, reader.log_start_offset])
+                with reader.follow(start, columns=list(_READ_COLUMNS), isolation=isolation,
+                                   timeout=.1) as follower:
+                    self._outside(it, islice(follower, 20), isolation)
 
     def ask(self, it: Subject) -> None:
         """What monitors ask."""
         log = it.log()
         with may_be_gone(it):
             start, end, high, stable = log.fetch_offset_snapshot()
-            assert it.cuts or (start >= 0 and stable.message_offset <= high.message_offset
+            assert it.loses or (start >= 0 and stable.message_offset <= high.message_offset
                                <= end.message_offset)
             log.active_producers()
             log.last_records_of_active_producers()
@@ -311,6 +341,25 @@ def decoded(tail: RangeTail) -> Iterator[tuple[int, Value]]:
             yield from zip(lists["offset"], map(Value.decode, lists["value"]), strict=True)
 
 
+def first_local(log: UnifiedLog) -> int:
+    """The first offset that the log can read itself."""
+    return max(log.log_start_offset, log.local_log_start_offset) if log.remote_log_enabled \
+        else log.log_start_offset
+
+
+@contextmanager
+def outside(it: Subject) -> Iterator[None]:
+    """What a reader beside the writer may meet: a file that went, or changed, while it was looked
+    at."""
+    try:
+        yield
+    except (KafkaStorageError, CorruptDataError):
+        pass
+    except IllegalArgumentError:  # several topics of the name in remote storage
+        if not it.comes_again or it.remote is None:
+            raise
+
+
 @contextmanager
 def not_moved() -> Iterator[None]:
     """A log that was moved to another directory, or deleted, refuses what would change it."""
@@ -329,3 +378,6 @@ def may_be_gone(it: Subject) -> Iterator[None]:
             yield
     except OffsetOutOfRangeError:
         pass
+    except (RemoteStorageError, UnknownTopicOrPartitionError):
+        if not it.comes_again:
+            raise

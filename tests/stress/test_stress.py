@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.stress.compacted import CompactedWorld
+from tests.stress.tiered import TieredWorld
 from tests.stress.worlds import WORLDS
 from tests.support.effort import IS_QUICK
 
 SECONDS = float(os.environ.get("SEGLOG_STRESS_SECONDS", "2" if IS_QUICK else "5"))
 SEED = os.environ.get("SEGLOG_STRESS_SEED") or str(time.time_ns())
 ROUND_SECONDS = 2.0
-ALL = {**WORLDS, "compacted": CompactedWorld}
+ALL = {**WORLDS, "compacted": CompactedWorld, "tiered": TieredWorld}
 
 
 @pytest.mark.parametrize("world", ALL)

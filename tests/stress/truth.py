@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import NamedTuple
+
+import numpy as np
 
 from seglog._native.batch import ATTRIBUTE_CONTROL, scan
 from seglog.log.batch_builder import RecordBatchBuilder
@@ -63,6 +66,15 @@ def batch_of(values: list[Value], size: int = 0, codec: str | int = 0, **header:
     return bytes(builder.build())
 
 
+def values_of(records: bytes, row: np.void) -> list[tuple[int, Value]]:
+    """(offset, value) of the records of an uncompressed batch."""
+    position = int(row["position"])
+    found = _VALUE.findall(records, position, position + int(row["size"]))
+    assert len(found) == row["record_count"]
+    return [(offset, Value(kind, *map(int, numbers)))
+            for offset, (kind, *numbers) in enumerate(found, int(row["base_offset"]))]
+
+
 class Truth:
     """The history of one log. Safe from any thread."""
 
@@ -95,6 +107,16 @@ class Truth:
                 del self.now[gone]
             self.boundaries = [one for one in self.boundaries if one < offset]
 
+    @contextmanager
+    def losing(self, offset: Callable[[], int]) -> Iterator[None]:
+        """Encloses a loss of all records at or above `offset()`."""
+        self.cuts += 1
+        try:
+            yield
+            self.truncated(offset())
+        finally:
+            self.cuts += 1
+
     def snapshot(self) -> dict[int, Value]:
         """The currently acknowledged offset. Takes no lock: releasing a copy may need another lock,
         whose holder waits for this one."""
@@ -114,16 +136,14 @@ class Truth:
         rows = scan(records).batches
         expected = start_offset
         for row in rows:
-            base, position = int(row["base_offset"]), int(row["position"])
+            base = int(row["base_offset"])
             assert base <= expected <= int(row["last_offset"]), \
                 f"a fetch at {expected} gave a batch at {base}"
             expected = int(row["last_offset"]) + 1
             if row["attributes"] & ATTRIBUTE_CONTROL:
                 continue
-            found = _VALUE.findall(records, position, position + int(row["size"]))
-            assert len(found) == row["record_count"]
-            for offset, (kind, *numbers) in enumerate(found, base):
-                self.saw(offset, Value(kind, *map(int, numbers)))
+            for offset, value in values_of(records, row):
+                self.saw(offset, value)
         return expected
 
     def check_seen(self) -> None:

@@ -32,7 +32,7 @@ from tests.stress.operations import Actor, Subject, decoded, may_be_gone, not_mo
 from tests.stress.truth import Value
 
 MARKER = ".kafka_cleanshutdown"
-_SETTINGS = {"internal.segment.bytes": "7000", "index.interval.bytes": "200",
+SETTINGS = {"internal.segment.bytes": "7000", "index.interval.bytes": "200",
              "segment.jitter.ms": "0", "file.delete.delay.ms": "0", "retention.ms": "-1"}
 _JOIN_SECONDS = 120.0
 Job = Callable[[Actor], object]
@@ -44,7 +44,8 @@ class World:
     #: Operations of `Actor` by how often they are drawn.
     WEIGHTS: ClassVar[dict[str, int]] = {
         "append": 12, "append_each": 4, "transaction": 4, "fetch": 6, "stream": 3, "follow": 2,
-        "look_up_times": 6, "look_from_outside": 1, "ask": 3, "delete_before": 3, "retain": 2,
+        "look_up_times": 6, "look_from_outside": 1, "follow_from_outside": 1, "ask": 3,
+        "delete_before": 3, "retain": 2,
         "roll": 2, "flush": 2, "snapshot": 1, "truncate": 2, "replace": 2, "configure": 1}
 
     def __init__(self, root: Path, seed: str) -> None:
@@ -55,15 +56,16 @@ class World:
     def settings(self) -> dict[str, str]:
         """Of one log."""
         pick = self.random.choice
-        return {**_SETTINGS, "internal.segment.bytes": pick(["7000", "20000"]),
+        return {**SETTINGS, "internal.segment.bytes": pick(["7000", "20000"]),
                 "file.delete.delay.ms": pick(["0", "0", "5", "60000"]),
                 "flush.messages": pick(["1", "100", str(2**62)]),
                 "retention.bytes": pick(["-1", "-1", "20000"])}
 
-    def subject(self, log: Callable[[], UnifiedLog], config: LogConfig) -> Subject:
+    def subject(self, log: Callable[[], UnifiedLog], config: LogConfig, *,
+                comes_again: bool = False) -> Subject:
         """One more log to work on."""
-        made = Subject(log, config, cuts=self.random.random() < .5,
-                       codec=self.random.choice([0, 0, "zstd"]))
+        made = Subject(log, config, cuts=not comes_again and self.random.random() < .5,
+                       codec=self.random.choice([0, 0, "zstd"]), comes_again=comes_again)
         self.subjects.append(made)
         return made
 
@@ -113,9 +115,13 @@ class World:
                 raise error
             for one in self.subjects:
                 one.truth.check_seen()
-                check_whole(one)
+                self.check_whole(one)
             self.close_and_reopen()
         heard.check()
+
+    def check_whole(self, it: Subject) -> None:
+        """A quiet log holds what it acknowledged."""
+        check_whole(it)
 
     def close_and_reopen(self) -> None:
         """Closes in good order; what is opened again is the same, without a recovery."""
@@ -309,9 +315,10 @@ class ManagerWorld(World):
                          for key in self._keys}
         self._manager = self._open()
         self._manager.startup()
-        for key in self._keys:
+        for number, key in enumerate(self._keys):
             self._manager.get_or_create_log(key, topic_id=uuid.uuid4())
-            it = self.subject(lambda key=key: self._get(key), self._configs[key.topic])
+            it = self.subject(lambda key=key: self._get(key), self._configs[key.topic],
+                              comes_again=number == 0)
             it.truth.may_retain = it.config.retention_bytes >= 0  # by the manager's own tasks
         self._moving = threading.Lock()
         self._volatile = TopicPartition("v", 0)
@@ -328,13 +335,12 @@ class ManagerWorld(World):
                                  scheduler=Scheduler(2))
 
     def _get(self, key: TopicPartition) -> UnifiedLog:
-        found = self._manager.get_log(key)
-        assert found is not None
-        return found
+        return found_log(self._manager, key)
 
     def extra(self) -> dict[str, Job]:
         return {"move": self._move, "read": self._read, "checkpoint": self._checkpoint,
-                "volatile": self._create_and_delete, "configure": self._configure}
+                "volatile": self._create_and_delete, "configure": self._configure,
+                "again": self._create_again}
 
     def _move(self, actor: Actor) -> None:
         if not self._moving.acquire(blocking=False):
@@ -348,8 +354,10 @@ class ManagerWorld(World):
                 return
             if actor.random.random() < .1:
                 self._manager.async_delete(self._keys[number], is_future=True)
-            with it.writing() if it.cuts and actor.random.random() < .5 else not_moved():
+            with it.writing() if it.loses and actor.random.random() < .5 else not_moved():
                 mover.run()
+        except UnknownTopicOrPartitionError:
+            assert it.comes_again
         finally:
             self._moving.release()
 
@@ -364,6 +372,20 @@ class ManagerWorld(World):
                         last = offset
         except (KafkaStorageError, OffsetOutOfRangeError, seglog.errors.CorruptDataError):
             pass
+        except UnknownTopicOrPartitionError:
+            assert self.subjects[number].comes_again
+
+    def _create_again(self, actor: Actor) -> None:
+        """The first partition, while others read it, or it moves."""
+        key, it = self._keys[0], self.subjects[0]
+        if actor.random.random() < .8:
+            return
+        with it.writing(), it.truth.losing(lambda: 0):
+            self._manager.async_delete_all([key], on_error=raise_it)
+            if actor.random.random() < .5:
+                self._manager.delete_logs()
+            it.truth.may_start_at = 0
+            self._manager.get_or_create_log(key, topic_id=uuid.uuid4())
 
     def _checkpoint(self, actor: Actor) -> None:
         manager = self._manager
@@ -390,7 +412,7 @@ class ManagerWorld(World):
     def _configure(self, actor: Actor) -> None:
         topic = actor.random.choice(self._keys).topic
         self._manager.update_topic_config(topic, {
-            **_SETTINGS, "internal.segment.bytes": "20000",
+            **SETTINGS, "internal.segment.bytes": "20000",
             "flush.messages": actor.random.choice(["1", "100"])})
 
     def close_and_reopen(self) -> None:
@@ -406,6 +428,19 @@ class ManagerWorld(World):
             for one in self.subjects:
                 check_whole(one)
             assert not manager.offline_log_dirs
+
+
+def found_log(manager: seglog.LogManager, key: TopicPartition) -> UnifiedLog:
+    """The log of a partition, perhaps a moment later: it is created again."""
+    until = time.monotonic() + _JOIN_SECONDS
+    while (found := manager.get_log(key)) is None:
+        assert time.monotonic() < until
+        time.sleep(.001)
+    return found
+
+
+def raise_it(_: TopicPartition, error: Exception) -> None:
+    raise error
 
 
 def actor_batch(actor: Actor) -> Any:

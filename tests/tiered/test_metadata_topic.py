@@ -8,6 +8,7 @@ import random
 import shutil
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from seglog.errors import (
     CorruptRecordError, DuplicatePartitionError, IllegalArgumentError, KafkaStorageError,
     MetadataParseError, SeglogError, UnknownTopicOrPartitionError,
 )
+from seglog.model import TopicPartition
 from seglog.storage.epochs import read_leader_epochs
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import (
@@ -25,6 +27,8 @@ from seglog.tiered import (
     RemoteLogSegmentState, RemotePartitionDeleteMetadata, RemotePartitionDeleteState,
     TopicIdPartition, read_metadata_events, read_metadata_topic, serialize,
 )
+from seglog.tiered.metadata_source import MetadataSource
+from seglog.tiered.metadata_store import RemotePartitionMetadataStore
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 from tests.support import golden as golden_data
@@ -251,3 +255,15 @@ def test_everything_of_the_room_can_be_imported() -> None:
     assert dir(tiered_room) == sorted(tiered_room.__all__)
     with pytest.raises(AttributeError, match="'seglog.tiered' has no attribute 'nothing'"):
         _ = tiered_room.nothing
+
+
+def test_a_partition_that_the_topic_names_a_moment_later(
+        tiered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer is of one state of the topic: it is not announced yet, or it is."""
+    whole = read_metadata_topic(tiered / "data")
+    states = iter([replace(whole, store=RemotePartitionMetadataStore()), whole])
+    monkeypatch.setattr(MetadataSource, "topic", property(lambda _: next(states)))
+    source = MetadataSource(str(tiered / "data"))
+    assert source.announced(TopicPartition("t-gzip", 0), None) == (None, ())
+    found, _ = source.announced(TopicPartition("t-gzip", 0), None)
+    assert found

@@ -252,3 +252,24 @@ def test_segments_that_retention_deletes_meanwhile(
     assert log.log_start_offset == 46
     assert read(log) == [row for row in tiered_copy.rows(name, "read_uncommitted")
                          if row.offset >= 46]
+
+
+def test_a_local_directory_that_is_gone(tiered_copy: Tiered) -> None:
+    """The partition was moved or deleted: a typed error, as without a tier."""
+    log = PartitionLog.open(tiered_copy.data / "t-gzip-0", remote=tiered_copy.remote)
+    shutil.rmtree(tiered_copy.data / "t-gzip-0")
+    with pytest.raises(KafkaStorageError):
+        log.refresh()
+
+
+def test_a_transaction_index_that_leaves_the_tier_after_it_was_listed(tiered_copy: Tiered) -> None:
+    """No entries would make aborted records committed."""
+    with PartitionLog.open(tiered_copy.data / "t-txn-0", remote=tiered_copy.remote) as log:
+        indexes = [one.files.txn_index for one in log.segments.with_txn_index()
+                   if one.files.txn_index is not None and "#" in one.files.txn_index]
+        assert indexes
+        for path in tiered_copy.objects("t-txn-0", ".txnindex"):
+            path.unlink()
+        for index in indexes:
+            with pytest.raises(KafkaStorageError):
+                log.where.aborted(index)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import time
 from pathlib import Path
 
 import pytest
 
+from seglog._native.scan import PartitionListing, list_partition
 from seglog.errors import CorruptRecordError, InvalidTopicError, KafkaStorageError
+from seglog.storage import log_store
 from seglog.storage.handles import HandleCache
 from seglog.storage.partition_files import read_directory
 from seglog.storage.partition_log import PartitionLog
@@ -105,3 +110,52 @@ def test_an_unopenable_last_segment_ends_a_read_past_damage(
         monkeypatch.setattr(LogView, "tail", property(refused))
         monkeypatch.setattr(SalvagedView, "_survey", lambda view, segment, checked: refused(view))
         assert log.end_offset(on_damage="skip") == 9
+
+
+@pytest.mark.parametrize("name", [f"{10:020d}.log", f"{10:020d}.txnindex"])
+@pytest.mark.parametrize("age_seconds", [0, 60])
+def test_a_listing_during_which_a_file_changes_its_name(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, age_seconds: int) -> None:
+    """A large directory is read in several calls: it may be seen under neither name."""
+    folder, aside = tmp_path / "t-0", tmp_path / "aside"
+    folder.mkdir()
+    for base in (0, 10, 20):
+        for suffix in ("log", "index", "txnindex"):
+            (folder / f"{base:020d}.{suffix}").write_bytes(batch(base) if suffix == "log" else b"")
+    then = time.time() - age_seconds
+    os.utime(folder, (then, then))
+
+    def without_the_file(path: str) -> PartitionListing:
+        monkeypatch.undo()
+        (folder / name).rename(aside)
+        found = list_partition(path)
+        aside.rename(folder / name)
+        return found
+
+    monkeypatch.setattr(log_store, "list_partition", without_the_file)
+    segments = read_directory(str(folder), HandleCache(10)).segments
+    assert segments.base_offsets.tolist() == [0, 10, 20]
+    assert [one.base_offset for one in segments.with_txn_index()] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_directory_that_takes_the_place_of_the_listed_one(tmp_path: Path, aborted: bool) -> None:
+    """A topic that is created again: nothing of it is taken for the records that were listed."""
+    folder = tmp_path / "t-0"
+    for base in (0, 10):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{base:020d}.log").write_bytes(batch(base))
+    (folder / f"{0:020d}.txnindex").touch()
+    with PartitionLog.open(folder) as log:
+        folder.rename(tmp_path / "t-0.deleted")
+        folder.mkdir()
+        (folder / f"{0:020d}.log").write_bytes(batch(3))
+        (folder / f"{0:020d}.txnindex").touch()
+        with pytest.raises(KafkaStorageError, match="took the place"):
+            if aborted:
+                log.segments.where.aborted(str(folder / f"{0:020d}.txnindex"))
+            else:
+                list(log.segments[0].walk())
+        log.refresh()
+        assert [one.base_offset for one in log.batches()] == [3]
+        assert pickle.loads(pickle.dumps(log.segments.where)) is log_store.LOCAL

@@ -322,12 +322,15 @@ class _Ranges(_Tail[LogRange]):
                  **options: Any) -> None:
         super().__init__(log, start_offset, **options)
         self._ranges_kept = ranges_kept
-        self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
+        #: By the offset at which the range begins: a merged segment has the name of one that it
+        #: replaced, whose range may not have been decoded yet.
+        self._segments: OrderedDict[int, OpenSegment] = OrderedDict()
 
     @contextlib.contextmanager
-    def opened(self, path: str) -> Iterator[OpenSegment]:
-        """The log file of a recently returned range, even if it was renamed or deleted."""
-        yield self._segments[path]
+    def opened(self, planned: LogRange) -> Iterator[OpenSegment]:
+        """The log file of a recently returned range, even if it was renamed, deleted or replaced
+        meanwhile."""
+        yield self._segments[planned.start_offset]
 
     def check_unchanged(self) -> None:
         """Raises OffsetOutOfRangeError if a truncation removed some of the returned ranges: their
@@ -336,8 +339,8 @@ class _Ranges(_Tail[LogRange]):
 
     def _take(self, place: _Place) -> tuple[LogRange, int, int]:
         segments, path = self._segments, place.segment.reader.path
-        segments[path] = place.segment
-        segments.move_to_end(path)
+        segments[self.next_offset] = place.segment
+        segments.move_to_end(self.next_offset)
         if len(segments) > self._ranges_kept:
             segments.popitem(last=False)
         stop = None if self._stop_offset == _INT64_MAX else self._stop_offset

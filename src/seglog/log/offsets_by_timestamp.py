@@ -59,16 +59,21 @@ class OffsetsByTimestamp:
         special = self._SPECIAL.get(timestamp_ms)
         if special is not None:
             return special(self)
-        local, start = self._local, self._watermarks.log_start_offset
-        if local.remote_log_enabled and start != local.log_end_offset:
-            look = local.context.remote.offset_by_timestamp
-            if look is None:
-                raise SeglogError("RemoteLogManager is empty even though the remote log storage is "
-                                  "enabled.")
-            found = look(local.topic_partition, timestamp_ms, start)
-            if found is not None:
+        local, watermarks = self._local, self._watermarks
+        while True:
+            start, first_local = watermarks.log_start_offset, watermarks.local_log_start_offset
+            if local.remote_log_enabled and start != local.log_end_offset:
+                look = local.context.remote.offset_by_timestamp
+                if look is None:
+                    raise SeglogError("RemoteLogManager is empty even though the remote log "
+                                      "storage is enabled.")
+                found = look(local.topic_partition, timestamp_ms, start)
+                if found is not None:
+                    return found
+            found = self._steadily(lambda view: self._first_at(timestamp_ms, view))
+            # What left the disk for remote storage alone meanwhile was in neither search.
+            if not local.remote_log_enabled or first_local == watermarks.local_log_start_offset:
                 return found
-        return self._steadily(lambda view: self._first_at(timestamp_ms, view))
 
     def _steadily(self, look: Callable[[SegmentView], TimestampOffset | None]
                   ) -> TimestampOffset | None:

@@ -278,8 +278,14 @@ class ReadableLog(ProcessBound):
     def fetch(self, start_offset: int, max_bytes: int,
               isolation: Isolation = "read_uncommitted") -> FetchData:
         """See LogReader; `read` has the signature of Kafka's UnifiedLog."""
-        start, bound = self.log_start_offset, self.upper_bound(isolation).message_offset
-        info = self.read(start_offset, max_bytes, isolation)
+        while True:
+            # Even: a truncation that has begun counts too.
+            generation = self.readers.generation & ~1
+            start, bound = self.log_start_offset, self.upper_bound(isolation).message_offset
+            info = self.read(start_offset, max_bytes, isolation)
+            cut = self.readers.lowest_cut_since(generation)
+            if cut is None or cut >= bound:
+                break  # else what comes at the truncated offsets now would be skipped
         facts = (start, self.log_end_offset,
                  bound if isolation == "read_committed" else None)
         whole = scan(info.records, check_crcs=False)

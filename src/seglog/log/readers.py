@@ -33,6 +33,7 @@ from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.log_store import Source
 from seglog.storage.handles import shared_cache
 from seglog.storage.lock import holds_lock
+from seglog.storage.paths import FileKind, file_name
 from seglog.storage.segment_table import SegmentTable
 
 __all__ = ["LogReaders", "OpenSegment", "SegmentRetired", "SegmentView"]
@@ -280,9 +281,24 @@ class LogReaders:
         if (view.base_offsets is not self._segments.base_offsets
                 and base_offset not in self._segments):
             raise SegmentRetired(base_offset)
+        if self._files.is_closed:
+            self._check_kept(base_offset, found)
         if found is not None:
             found.keep_aborted(aborted)
         return aborted
+
+    def _check_kept(self, base_offset: int, found: OpenSegment | None) -> None:
+        """Raises KafkaStorageError if the segment of a closed log is not the one that a reader has
+        open: whoever has the directory now took its transactions along."""
+        path = os.path.join(self._files.path, file_name(base_offset, FileKind.LOG))
+        try:
+            status = os.stat(path)
+            if found is None or os.path.samestat(status, os.fstat(found.fd)):
+                return
+        except FileNotFoundError:
+            pass
+        raise closed_error(f"the log {self._files.topic_partition} is closed, and {path} is no "
+                           "longer its segment")
 
     @contextmanager
     def locked_files(self, base_offset: int) -> Iterator[SegmentFiles]:

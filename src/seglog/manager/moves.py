@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 
 from seglog.errors import (
     IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError, KafkaStorageError,
@@ -24,6 +25,7 @@ from seglog.manager.deletion import LogDeletion
 from seglog.manager.state import ManagerState
 from seglog.manager.table import dir_of
 from seglog.model import TopicPartition
+from seglog.storage.producer_state import encode_snapshot
 from seglog.storage.paths import (
     DIR_NAME_LENGTH_MAX, DirectoryKind, delete_dir_name, future_dir_name,
 )
@@ -276,17 +278,38 @@ def _align(current: UnifiedLog, future: UnifiedLog) -> None:
     """
     if future.log_end_offset > current.log_end_offset:
         future.truncate_to(current.log_end_offset)
-    while future.log_end_offset > max(current.log_start_offset, future.log_start_offset):
+    while future.log_end_offset > max(_first_local(current), _first_local(future)):
         last = future.log_end_offset - 1
         copied = _batch_at(future, last)
         # Neither has one where a truncation left offsets without records: they may differ below.
         if copied and copied == _batch_at(current, last):
             return
         first = int.from_bytes(copied[:8]) if copied else last
-        future.truncate_to(max(first, future.log_start_offset))
-    if future.log_end_offset <= current.log_start_offset > future.log_start_offset:
+        future.truncate_to(max(first, _first_local(future)))
+    if future.log_end_offset <= _first_local(current) > _first_local(future):
         # All that it has is deleted in the current log, whose start may be inside a batch.
-        future.truncate_fully_and_start_at(current.log_start_offset)
+        _start_at_first_local(current, future)
+
+
+def _first_local(log: UnifiedLog) -> int:
+    """The first offset that can be copied: what is only in remote storage stays there."""
+    if not log.remote_log_enabled:
+        return log.log_start_offset
+    return max(log.log_start_offset, log.local_log_start_offset)
+
+
+def _start_at_first_local(current: UnifiedLog, future: UnifiedLog) -> None:
+    """Begins the future log where its source has its first segment, in a tiered log with what is
+    known of the records before (Kafka: TierStateMachine)."""
+    first = _first_local(current)
+    if first == current.log_start_offset:
+        future.truncate_fully_and_start_at(first)
+        return
+    with current.lock, current.guarded(f"Error while moving {current.topic_partition}"):
+        path = current.producer_manager.fetch_snapshot(first)
+        snapshot = encode_snapshot([]) if path is None else Path(path).read_bytes()
+        epochs = current.leader_epochs.entries_in_range(-1, first)
+    future.start_with_state(first, current.log_start_offset, epochs, snapshot)
 
 
 def _truncate_at_gap(current: UnifiedLog, future: UnifiedLog) -> None:
@@ -294,7 +317,7 @@ def _truncate_at_gap(current: UnifiedLog, future: UnifiedLog) -> None:
     later segment was durable earlier. Kafka keeps both (LogLoader), and then deletes the source."""
     for base, following in pairwise(future.segments.base_offsets.tolist()):
         last = following - 1
-        if (last >= max(current.log_start_offset, future.log_start_offset)
+        if (last >= max(_first_local(current), _first_local(future))
                 and _batch_at(future, last) != _batch_at(current, last)):
             future.truncate_to(base)
             return

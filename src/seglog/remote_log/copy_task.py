@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 
 from seglog.errors import (
-    RemoteStorageError, ReplicaNotAvailableError, RetriableRemoteStorageError,
+    IllegalArgumentError, RemoteStorageError, ReplicaNotAvailableError, RetriableRemoteStorageError,
 )
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import EpochEntry
@@ -98,8 +98,15 @@ class CopyTask(RemoteLogTask):
             self._quota.take(candidate.size, self._cancelled)
             segment_id = RemoteLogSegmentId.generate_new(self.key)
             self.context.being_copied.add(segment_id)
+            path = log.path
             try:
-                self._copy(log, candidate, segment_id)
+                self._copy(log, candidate, segment_id, path)
+            except (RemoteStorageError, IllegalArgumentError, OSError) as error:
+                if _is_there(log, candidate, path):
+                    raise
+                self.say(logging.INFO, "The segment at %d is not copied, because it left the log "
+                         "meanwhile: %s", candidate.base_offset, error)
+                return
             finally:
                 self.context.being_copied.discard(segment_id)
 
@@ -118,12 +125,12 @@ class CopyTask(RemoteLogTask):
                      "partition: %s after becoming leader", self._copied, epoch, self.key)
             log.update_highest_offset_in_remote_storage(self._copied)
 
-    def _copy(self, log: UnifiedLog, candidate: _Candidate,
-              segment_id: RemoteLogSegmentId) -> None:
+    def _copy(self, log: UnifiedLog, candidate: _Candidate, segment_id: RemoteLogSegmentId,
+              path: str) -> None:
         context, name = self.context, log_name(candidate.base_offset)
         self.say(logging.INFO, "Copying %s to remote storage.", name)
         epochs = epochs_of(log)
-        data = _files_of(log, candidate, encode_leader_epochs(
+        data = _files_of(log, path, candidate, encode_leader_epochs(
             epochs.entries_in_range(-1, candidate.next_offset)))
         own: list[EpochEntry] = epochs.entries_in_range(candidate.base_offset,
                                                         candidate.next_offset)
@@ -144,6 +151,10 @@ class CopyTask(RemoteLogTask):
             self.say(logging.INFO, "Copy failed, cleaning segment %s", segment_id)
             self.try_to_delete(segment)
             raise
+        if not _is_there(log, candidate, path):
+            # The log was moved, and other files may have had these names.
+            self.try_to_delete(segment)
+            raise RemoteStorageError(f"{path}: the segment at {candidate.base_offset} has left")
         self._check_custom_metadata(segment, custom)
         self.announce(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)
         context.stats.mark("RemoteCopyBytesPerSec", self.key.topic, candidate.size)
@@ -204,18 +215,26 @@ def _candidates(log: UnifiedLog, from_offset: int, stable_offset: int) -> list[_
     return found
 
 
-def _files_of(log: UnifiedLog, candidate: _Candidate, leader_epochs: bytes) -> LogSegmentData:
+def _is_there(log: UnifiedLog, candidate: _Candidate, path: str) -> bool:
+    """Whether a segment is still in the log, with records, and the log in that directory."""
+    with log.lock:
+        return (not log.is_closed and log.path == path and candidate.base_offset in log.segments
+                and candidate.next_offset > log.log_start_offset)
+
+
+def _files_of(log: UnifiedLog, path: str, candidate: _Candidate,
+              leader_epochs: bytes) -> LogSegmentData:
     """Paths of the files that are copied. Raises RemoteStorageError for a missing one."""
     base = candidate.base_offset
     with log.lock:
         snapshot = log.producer_manager.fetch_snapshot(candidate.next_offset)
-    paths = [os.path.join(log.path, name(base)) for name in (
+    paths = [os.path.join(path, name(base)) for name in (
         log_name, index_name, time_index_name, txn_index_name)]
     if snapshot is None:
-        raise RemoteStorageError(f"{log.path}: no producer snapshot at offset "
+        raise RemoteStorageError(f"{path}: no producer snapshot at offset "
                                  f"{candidate.next_offset}, which the segment at {base} needs")
-    for path in (*paths[:3], snapshot):
-        if not os.path.exists(path):
-            raise RemoteStorageError(f"{path} is missing: the segment at {base} is not copied")
+    for one in (*paths[:3], snapshot):
+        if not os.path.exists(one):
+            raise RemoteStorageError(f"{one} is missing: the segment at {base} is not copied")
     txn_index = paths[3] if os.path.exists(paths[3]) else None
     return LogSegmentData(paths[0], paths[1], paths[2], txn_index, snapshot, leader_epochs)

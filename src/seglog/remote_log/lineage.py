@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from seglog.log.unified_log import UnifiedLog
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
@@ -26,7 +27,7 @@ def epochs_of(log: UnifiedLog) -> LeaderEpochs:
 def epochs_with_records(epochs: Iterable[tuple[int, int]]) -> Lineage:
     """The epochs without those that ended where they began (buildFilteredLeaderEpochMap)."""
     found = list(epochs)
-    return tuple(one for one, following in zip(found, [*found[1:], None], strict=True)
+    return tuple(one for one, following in zip_longest(found, found[1:])
                  if following is None or one[1] != following[1])
 
 

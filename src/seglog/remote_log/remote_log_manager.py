@@ -77,11 +77,14 @@ class _Repeated:
         self.task.run()
         self._schedule(self._interval_ms)
 
-    def cancel(self) -> None:
+    def cancel(self, *, waits: bool = False) -> None:
         self.task.cancel()
         with self._lock:
-            if self._next is not None:
-                self._next.cancel()
+            found = self._next
+        if found is not None:
+            found.cancel()
+            if waits:
+                found.join()
 
 
 class RemoteLogManager(ProcessBound):
@@ -240,12 +243,13 @@ class RemoteLogManager(ProcessBound):
             self._tasks[kind, key] = _Repeated(scheduler, name, task,
                                                self.config.task_interval_ms)
 
-    def _cancel(self, key: TopicIdPartition, *kinds: type[RemoteLogTask]) -> None:
+    def _cancel(self, key: TopicIdPartition, *kinds: type[RemoteLogTask],
+                waits: bool = False) -> None:
         with self._lock:
             found = [self._tasks.pop((kind, key), None) for kind in kinds]
         for one in found:
             if one is not None:
-                one.cancel()
+                one.cancel(waits=waits)
 
     def _stop_copying(self, key: TopicIdPartition) -> None:
         with self._lock:
@@ -284,7 +288,8 @@ class RemoteLogManager(ProcessBound):
                 _logger.warning("StopPartition call is not expected for partition: %s", key)
                 continue
             try:
-                self._cancel(key_id, CopyTask, ExpirationTask, FollowerTask)
+                self._cancel(key_id, CopyTask, ExpirationTask, FollowerTask,
+                             waits=delete_remote_log)  # a copy that ends later would stay for ever
                 self.stats.forget(key.topic, key.partition)
                 self._fetches.forget(key)
                 if delete_remote_log:
@@ -432,7 +437,7 @@ class RemoteLogManager(ProcessBound):
                              start_offset: int) -> TimestampOffset | None:
         key = self._key_of(partition)
         if key is None:
-            raise SeglogError(f"Topic id does not exist for topic partition: {partition}")
+            raise RemoteStorageError(f"Topic id does not exist for topic partition: {partition}")
         return self._reads.find_offset_by_timestamp(key, self._log_of(partition), timestamp_ms,
                                                     start_offset)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import BinaryIO, NamedTuple
-
 
 from seglog._native.fetch import FetchDataInfo
 from seglog.arrow.batch_bytes import decode_chunk
-from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.errors import (
+    CorruptRecordError, OffsetOutOfRangeError, RemoteResourceNotFoundError,
+)
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn, TimestampOffset
@@ -52,21 +54,35 @@ class RemoteReads:
         `committed` adds the aborted transactions. Raises OffsetOutOfRangeError for an offset that
         is not in remote storage, and the exceptions of the storage.
         """
-        segment = self._segment_of(key, log, offset)
-        if segment is None:
+        segment: RemoteLogSegmentMetadata | None = self._first_segment(key, log, offset)
+        while segment is not None:
+            try:
+                found = self._read_segment(segment, offset, max_bytes, min_one_message)
+                if found is not None and committed:
+                    self._add_aborted(key, log, segment, found)
+            except RemoteResourceNotFoundError:
+                self._first_segment(key, log, offset)  # retention has deleted it meanwhile
+                raise
+            if found is not None:
+                if committed:
+                    # Retention deletes the oldest segment first. As long as this one is there, so
+                    # were those in which its transactions ended.
+                    self._first_segment(key, log, offset)
+                return found
+            segment = self._segment_of(key, log, segment.end_offset + 1)
+        return FetchDataInfo(LogOffsetMetadata(offset), b"", False, [] if committed else None)
+
+    def _first_segment(self, key: TopicIdPartition, log: UnifiedLog,
+                       offset: int) -> RemoteLogSegmentMetadata:
+        """Raises OffsetOutOfRangeError for an offset that is not in remote storage."""
+        found = self._segment_of(key, log, offset)
+        if found is None:
             epoch = epochs_of(log).epoch_for_offset(offset)
             raise OffsetOutOfRangeError(
                 f"Received request for offset {offset} for leader epoch "
                 f"{'NOT AVAILABLE' if epoch is None else epoch} and partition "
                 f"{log.topic_partition} which does not exist in remote tier.")
-        while segment is not None:
-            found = self._read_segment(segment, offset, max_bytes, min_one_message)
-            if found is not None:
-                if committed:
-                    self._add_aborted(key, log, segment, found)
-                return found
-            segment = self._segment_of(key, log, segment.end_offset + 1)
-        return FetchDataInfo(LogOffsetMetadata(offset), b"", False, [] if committed else None)
+        return found
 
     def _segment_of(self, key: TopicIdPartition, log: UnifiedLog,
                     offset: int) -> RemoteLogSegmentMetadata | None:
@@ -105,20 +121,29 @@ class RemoteReads:
         entry = self._indexes.get(segment).offsets.upper_bound(end)
         upper = segment.end_offset + 1 if entry is None else entry[0]
         aborted: dict[tuple[int, int], AbortedTxn] = {}
-        current: RemoteLogSegmentMetadata | None = segment
-        while current is not None:
-            if not current.txn_idx_empty:
-                some, is_all = self._indexes.get(current).aborted_between(start, upper)
-                aborted.update(((one.producer_id, one.first_offset), one) for one in some)
-                if is_all:
-                    found.aborted_transactions = list(aborted.values())
-                    return
-            current = self._next_with_txn_index(key, log, current.end_offset + 1)
-        first_local = max(log.local_log_start_offset, start)
-        for one in log.collect_aborted_transactions(first_local, upper):
-            if one.last_offset >= start:
-                aborted[one.producer_id, one.first_offset] = one
+        is_complete = not segment.txn_idx_empty and self._select(segment, start, upper, aborted)
+        following, first_local = segment.end_offset + 1, -1
+        # A segment that was still local during the first search, and is only remote during the
+        # second, is searched for again.
+        while not is_complete and first_local != log.local_log_start_offset:
+            first_local = log.local_log_start_offset
+            while not is_complete and (
+                    one := self._next_with_txn_index(key, log, following)) is not None:
+                is_complete = self._select(one, start, upper, aborted)
+                following = one.end_offset + 1
+            if not is_complete:
+                aborted.update(_by_producer(
+                    one for one in log.collect_aborted_transactions(max(first_local, start), upper)
+                    if one.last_offset >= start))
         found.aborted_transactions = list(aborted.values())
+
+    def _select(self, segment: RemoteLogSegmentMetadata, start: int, upper: int,
+                into: dict[tuple[int, int], AbortedTxn]) -> bool:
+        """Adds the transactions of a segment's index with records in [start, upper). Returns
+        whether no later segment has any."""
+        found, is_complete = self._indexes.get(segment).aborted_between(start, upper)
+        into.update(_by_producer(found))
+        return is_complete
 
     def _next_with_txn_index(self, key: TopicIdPartition, log: UnifiedLog,
                              offset: int) -> RemoteLogSegmentMetadata | None:
@@ -138,7 +163,21 @@ class RemoteReads:
                                  start_offset: int) -> TimestampOffset | None:
         """The first record at or after a time and an offset, in remote segments that begin below
         the local ones; None if the search has to continue in local segments."""
+        while True:
+            try:
+                return self._find_offset_by_timestamp(key, log, timestamp_ms, start_offset)
+            except RemoteResourceNotFoundError:
+                # Retention moves the log's start before it deletes a segment.
+                before, start_offset = start_offset, max(start_offset, log.log_start_offset)
+                if before == start_offset:
+                    raise
+
+    def _find_offset_by_timestamp(self, key: TopicIdPartition, log: UnifiedLog, timestamp_ms: int,
+                                  start_offset: int) -> TimestampOffset | None:
         epochs = epochs_of(log)
+        # Read after the epochs, which begin at the log's start: one that moved since the caller
+        # looked has none at the old one.
+        start_offset = max(start_offset, log.log_start_offset)
         lineage = epochs_with_records((one.epoch, one.start_offset) for one in epochs)
         epoch = epochs.epoch_for_offset(start_offset)
         while epoch is not None:
@@ -170,8 +209,14 @@ class RemoteReads:
         return None
 
 
+def _by_producer(transactions: Iterable[AbortedTxn]) -> dict[tuple[int, int], AbortedTxn]:
+    return {(one.producer_id, one.first_offset): one for one in transactions}
+
+
 def _first_local(log: UnifiedLog) -> int:
+    """Raises KafkaStorageError for a log that was deleted."""
     with log.lock:
+        log.check_open()
         return int(log.segments.base_offsets[0])
 
 

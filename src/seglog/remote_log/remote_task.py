@@ -116,8 +116,8 @@ class RemoteLogTask(ProcessBound, ABC):
             try:
                 return future.result(_STEP_SECONDS)
             except FutureTimeoutError:
-                if future.done():
-                    raise
+                if future.done():  # by its own timeout, or a moment ago
+                    return future.result()
                 if self.is_cancelled:
                     raise TaskCancelled from None
 

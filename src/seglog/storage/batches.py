@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +18,7 @@ from seglog._native.batch import (
 from seglog._native.status import Status, status_error
 from seglog.model import AbortedTxn
 from seglog.storage.codecs import CODEC_NAMES
-from seglog.storage.log_store import Readable
-from seglog.storage.ranges import LogGap, LogRange, check_torn
+from seglog.storage.ranges import LogGap, LogRange, Opened, check_torn
 from seglog.storage.segment import LogSegment, offset_disorder
 
 __all__ = ["BatchFlags", "BatchHeader", "FetchData", "header_columns", "read_batches",
@@ -116,7 +115,7 @@ class BatchHeader(_HeaderFields, BatchFlags):
         return -1 if self.magic == 0 else int(bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME))
 
 
-def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextManager[Readable]],
+def header_columns(planned: LogRange, opened: Opened,
                    check_crcs: bool) -> Generator[BatchColumns, None, tuple[int, str]]:
     """Yields the batches of one range that hold its offsets, thousands at a time. Then raises the
     typed error that ended it. Returns the byte where it ended, and the name of the scan's status.
@@ -126,7 +125,7 @@ def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextMan
     position, previous = planned.start, planned.start_offset - 1
     next_offset = planned.base_offset
     while True:
-        with opened(planned.file) as handle:
+        with opened(planned) as handle:
             size = _CHUNK_BYTES
             if not check_crcs and isinstance(handle.source, int):
                 size *= _HEADER_CHUNKS
@@ -198,7 +197,7 @@ def _first_offsets(batches: npt.NDArray[np.void], previous: int) -> npt.NDArray[
     return first
 
 
-def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManager[Readable]],
+def read_headers(planned: LogRange, opened: Opened,
                  check_crcs: bool, on_gap: Callable[[LogGap], None]) -> Iterator[BatchHeader]:
     """Yields the batches of one range that hold its offsets, then raises the error that ended
     it."""

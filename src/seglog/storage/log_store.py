@@ -6,11 +6,13 @@ Code that writes, recovers or deletes uses the local file system only.
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +23,27 @@ from seglog._native.scan import PartitionListing, list_partition
 from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
 from seglog.arguments import given_path
-from seglog.errors import storage_errors
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
 from seglog.storage.paths import FileKind, leads_to_directory
 from seglog.storage.textfile import read_beginning, whole_content
 
-__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened",
-           "Readable", "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
+__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "ListedDirectory", "LocalFiles",
+           "LogFile", "Readable", "Source", "Stamp", "absolute", "files_of", "place_of",
+           "small_file"]
 
 #: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
+
+
+_T = TypeVar("_T")
+
+#: A second change of a directory within this time may not be visible in its modification time.
+_TICK_NS: Final = 20_000_000
+#: How often a directory that changes is listed.
+_LOOKS: Final = 5
 
 
 class Readable(Protocol):
@@ -51,9 +62,6 @@ class Readable(Protocol):
 
 #: Raises if a block that begins a log is not of this log.
 CheckStart = Callable[[memoryview], None]
-
-#: Opens a log file by its path, for as long as the context lasts.
-Opened = Callable[[str], AbstractContextManager[Readable]]
 
 
 class LogFile(Readable, Protocol):
@@ -160,12 +168,17 @@ class LocalFiles:
 
     def entries(self, path: str) -> list[tuple[str, bool]]:
         """As os.scandir, with links followed. Raises OSError."""
-        with os.scandir(path) as entries:
-            return [(entry.name, leads_to_directory(entry)) for entry in entries]
+        def look() -> list[tuple[str, bool]]:
+            with os.scandir(path) as entries:
+                return [(entry.name, leads_to_directory(entry)) for entry in entries]
+
+        return _steadily(path, look, sorted)
 
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
         """See Files."""
-        return list_partition(path), {}
+        return _steadily(path, lambda: list_partition(path), lambda found: (
+            found.base_offsets.tolist(), found.flags.tolist(), found.snapshots.tolist(),
+            sorted(found.others))), {}
 
     def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
         """See Files: none."""
@@ -210,12 +223,85 @@ class LocalFiles:
         """See Files."""
         return read_beginning(path, bytes_max)
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         """Unpickles as the only instance."""
         return "LOCAL"
 
 
 LOCAL: Final = LocalFiles()
+
+
+class ListedDirectory(LocalFiles):
+    """The files of one local directory that was listed, as long as no other one has its path: a
+    partition that was deleted and created again has segments of the same names. Unpickles as
+    LOCAL."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._place = path, _place(path)
+
+    def open_log(self, path: str, version: ObjectVersion | None = None) -> FileHandle:
+        """See Files."""
+        handle = FileHandle(path)
+        try:
+            self._check(path)
+        except KafkaStorageError:
+            handle.close()
+            raise
+        return handle
+
+    def aborted(self, path: str) -> npt.NDArray[np.void]:
+        """See Files."""
+        found = super().aborted(path)
+        self._check(path)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _local, ()
+
+    def _check(self, file: str) -> None:
+        """What was opened before this is of the listed directory, if that is still there, or if
+        none is."""
+        if _place(self._path) not in (None, self._place):
+            raise KafkaStorageError(errno.ENOENT, "another directory took the place of the one "
+                                    "that was listed", file)
+
+
+def _local() -> LocalFiles:
+    return LOCAL
+
+
+def _place(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _steadily(path: str, look: Callable[[], _T], content: Callable[[_T], object]) -> _T:
+    """What `look` finds in a directory while no file comes or goes.
+
+    A pass over a large directory takes several system calls. A file that gets another name between
+    two of them may appear under neither, and of two files only the one that was created later.
+    """
+    before: object = None
+    for _ in range(_LOOKS):
+        modified_ns, now_ns = _modified_ns(path), time.time_ns()
+        found = look()
+        if _modified_ns(path) == modified_ns and modified_ns + _TICK_NS < now_ns:
+            break
+        seen = content(found)
+        if seen == before:
+            break
+        before = seen
+    return found
+
+
+def _modified_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0  # the listing says why
 
 
 def files_of(path: str, options: StorageOptions | Mapping[str, str] | None = None) -> Files:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from seglog._native.scan import HAS_LOG, FileClass, PartitionListing
 from seglog.errors import KafkaStorageError
 from seglog.objects.store import ObjectVersion
-from seglog.storage.log_store import LOCAL, Files
+from seglog.storage.log_store import LOCAL, Files, ListedDirectory
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, FileState, parse_file_name
 from seglog.storage.segment import LogSegment, SegmentPaths
@@ -62,15 +62,16 @@ def is_there(path: str, where: Files) -> bool:
 
 
 def _read_directory(path: str, handles: HandleCache, where: Files) -> PartitionFiles:
+    place = ListedDirectory(path) if where is LOCAL else where
     listing, versions = where.listing(path)
     swaps = _completed_swaps(listing)
     irregular = _irregular_segments(listing)
     if not swaps.complete and not irregular:
         rows = np.flatnonzero(listing.flags & HAS_LOG)
         return PartitionFiles(
-            Segments(path, listing.base_offsets[rows], listing.flags[rows], handles, where=where,
+            Segments(path, listing.base_offsets[rows], listing.flags[rows], handles, where=place,
                      versions=versions, overrides=where.names(path)), listing.snapshots)
-    return _swapped(path, listing, irregular, swaps, handles, where, versions)
+    return _swapped(path, listing, irregular, swaps, handles, place, versions)
 
 
 def _irregular_segments(listing: PartitionListing) -> list[int]:

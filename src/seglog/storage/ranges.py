@@ -7,6 +7,7 @@ themselves. So the union of the ranges is the log, whatever the indexes say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -15,11 +16,12 @@ import numpy as np
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptDataError, CorruptRecordError, KafkaStorageError
 from seglog.objects.store import ObjectVersion
+from seglog.storage.log_store import Readable
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 from seglog.storage.log_tail import LogTail
 
-__all__ = ["LogGap", "LogRange", "check_torn", "pack", "plan_for_skipping", "plan_ranges"]
+__all__ = ["LogGap", "LogRange", "Opened", "check_torn", "pack", "plan_for_skipping", "plan_ranges"]
 
 #: Wider than any segment, for a reader that wants one range per segment.
 WHOLE_SEGMENT = 1 << 62
@@ -64,6 +66,10 @@ class LogRange:
     def is_segment_end(self) -> bool:
         """Whether the range may end inside a batch, because the segment does."""
         return self.end == self.segment_end
+
+
+#: Opens the log file of a range, for as long as the context lasts.
+Opened = Callable[[LogRange], AbstractContextManager[Readable]]
 
 
 class Sized(Protocol):

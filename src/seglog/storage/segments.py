@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import overload
+from typing import Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,14 @@ from seglog.storage.segment import LogSegment, SegmentPaths
 from seglog.storage.segment_table import SegmentTable, total_bytes
 
 __all__ = ["Segments"]
+
+
+class Placed(Protocol):
+    """A part of a log file."""
+
+    @property
+    def file(self) -> str:
+        """The path of the file."""
 
 
 class Segments(SegmentTable):
@@ -129,9 +137,9 @@ class Segments(SegmentTable):
         """Current bytes of all log files. Opens none."""
         return total_bytes(self.sizes())
 
-    def opened(self, path: str) -> AbstractContextManager[LogFile]:
-        """One of the log files, open inside the context."""
-        return self._handles.pin((self._owner, path), self._open)
+    def opened(self, planned: Placed) -> AbstractContextManager[LogFile]:
+        """The log file of a range, open inside the context."""
+        return self._handles.pin((self._owner, planned.file), self._open)
 
     def _open(self, path: str) -> LogFile:
         return self.where.open_log(path, self._version(path))

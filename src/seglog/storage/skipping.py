@@ -12,9 +12,9 @@ from seglog._native.columns import RecordColumns
 from seglog._native.records import RecordDecoder
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.forks import SurvivesFork
-from seglog.storage.log_store import Opened, Readable, Source
+from seglog.storage.log_store import Readable, Source
 from seglog.storage.prefetch import Ending
-from seglog.storage.ranges import LogGap, LogRange
+from seglog.storage.ranges import LogGap, LogRange, Opened
 from seglog.storage.salvage import SegmentExtent, Salvage, Surveys
 
 __all__ = ["Decoders", "GapList", "decode_skipping"]
@@ -79,7 +79,7 @@ def decode_skipping(planned: LogRange, decoders: Decoders, opened: Opened, surve
                     ending: Ending) -> Iterator[list[RecordColumns]]:
     """Yields the records of the batches that begin inside a range; its gaps go to `ending.gaps`."""
     try:
-        with opened(planned.file) as handle:
+        with opened(planned) as handle:
             yield from _Decoding(planned, decoders, handle, surveys, ending.gaps).run()
     except KafkaStorageError as error:
         # The file cannot be opened, or no longer.

@@ -24,10 +24,10 @@ from seglog.errors import CorruptIndexError, SeglogError
 from seglog.model import TopicPartition
 from seglog.storage import codecs
 from seglog.storage.batches import header_columns
-from seglog.storage.log_store import LOCAL, Files, Opened, Source
+from seglog.storage.log_store import LOCAL, Files, Source
 from seglog.storage.isolation import Damage
 from seglog.storage.prefetch import Ending, Prefetch
-from seglog.storage.ranges import LogGap, LogRange, check_torn
+from seglog.storage.ranges import LogGap, LogRange, Opened, check_torn
 from seglog.storage.salvage import Surveys
 from seglog.storage.skipping import GapList, decode_skipping
 
@@ -87,9 +87,9 @@ class DecodeOptions:
             believe_headers=self.on_damage != "skip")
 
 
-def _opened_alone(planned: LogRange, where: Files) -> Opened:
+def _opened_alone(where: Files) -> Opened:
     """Opens the file of one range, for a caller without a log that keeps files open."""
-    return lambda path: closing(where.open_log(path, planned.version))
+    return lambda planned: closing(where.open_log(planned.file, planned.version))
 
 
 def _unchanged() -> None:
@@ -119,7 +119,7 @@ def decode_range(planned: LogRange, options: DecodeOptions | None = None, *,
     Otherwise raises CorruptDataError at the first bad batch, after all records before it, and
     CorruptIndexError if a wrong index made the range end inside a batch.
     """
-    opened = _opened_alone(planned, where)
+    opened = _opened_alone(where)
     if options is not None and options.on_damage == "skip":
         yield from RecordBatchStream(lambda: Plan(iter((planned,)), opened), options,
                                      gaps=GapList(on_gap))
@@ -137,7 +137,7 @@ def read_batch_headers(planned: LogRange, *, check_crcs: bool = False, where: Fi
 
     Without `check_crcs` only headers are read. Raises as `decode_range`.
     """
-    opened = _opened_alone(planned, where)
+    opened = _opened_alone(where)
     position, _ = yield from header_columns(planned, opened, check_crcs)
     _check_end(planned, position, opened)
 
@@ -146,7 +146,7 @@ def _check_end(planned: LogRange, position: int, opened: Opened) -> None:
     """Raises unless a range that was read up to `position` may end there."""
     if position >= planned.end:
         return
-    with opened(planned.file) as handle:
+    with opened(planned) as handle:
         first = scan_file(handle.source, position, planned.segment_end, check_crcs=False,
                           max_batches=1)
     if not first.batch_count:
@@ -193,7 +193,7 @@ class _Decoders:
 def _decode(planned: LogRange, decoders: _Decoders, plan: Plan, ending: Ending
             ) -> Iterator[list[RecordColumns]]:
     check_unchanged = plan.check_unchanged
-    with (plan.opened(planned.file) as handle,
+    with (plan.opened(planned) as handle,
           handle.span(planned.start, planned.end) as source):
         decoder = decoders.take(source, planned)
         try:

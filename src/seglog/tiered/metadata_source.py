@@ -53,7 +53,7 @@ class MetadataSource(SurvivesFork):
         if topic is None:
             return None, ()
         skipped = tuple(TierFinding("metadata_record", str(one)) for one in topic.skipped)
-        for partition in self.partitions(topic_partition):
+        for partition in _partitions(topic, topic_partition):
             if topic_id is None or partition.topic_id == topic_id:
                 return sorted(topic.store.list_all_remote_log_segments(partition),
                               key=lambda one: one.start_offset), skipped
@@ -62,9 +62,7 @@ class MetadataSource(SurvivesFork):
     def partitions(self, topic_partition: TopicPartition) -> list[TopicIdPartition]:
         """The topic ids under which a partition was ever tiered."""
         topic = self.topic
-        return [] if topic is None else [
-            one for one in topic.store.partitions
-            if (one.topic, one.partition) == (topic_partition.topic, topic_partition.partition)]
+        return [] if topic is None else _partitions(topic, topic_partition)
 
     def _stamp(self) -> object:
         found = []
@@ -79,3 +77,8 @@ class MetadataSource(SurvivesFork):
                 continue  # the read reports the error
         return tuple(sorted(found))
 
+
+def _partitions(topic: MetadataTopic, topic_partition: TopicPartition) -> list[TopicIdPartition]:
+    """Of one state of the topic, which another look may find changed."""
+    return [one for one in topic.store.partitions
+            if (one.topic, one.partition) == (topic_partition.topic, topic_partition.partition)]

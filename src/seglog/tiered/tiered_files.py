@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
 from seglog._native.scan import PartitionListing, list_names
+from seglog._native.status import Status, status_error
 from seglog.errors import KafkaStorageError
 from seglog.forks import SurvivesFork
 from seglog.model import EpochEntry, TopicPartition
@@ -115,8 +116,14 @@ class TieredFiles(SurvivesFork):
         local_names: list[str] = []
         versions: dict[str, ObjectVersion] = {}
         if self._local is not None:
-            local_names = [name for name, is_directory in self._local.entries(path)
-                           if not is_directory]
+            try:
+                local_names = [name for name, is_directory in self._local.entries(path)
+                               if not is_directory]
+            except KafkaStorageError:
+                raise
+            except OSError as error:  # a partition that was moved or deleted
+                raise KafkaStorageError(error.errno, error.strerror or str(error),
+                                        error.filename) from None
             versions.update(self._local.listing(path)[1])
         catalog, skipped = self._look(path, _first_base(local_names))
         self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
@@ -396,6 +403,9 @@ class TieredFiles(SurvivesFork):
         if newest is not None and newest[0] == stored:
             return newest[1]
         content = self.bucket.layout.index(self.bucket.tree, found.segment, found.kind)
+        if content is None and found.kind is IndexType.TRANSACTION and \
+                self.bucket.layout.has_index(found.segment, found.kind):
+            raise status_error(Status.FILE_MISSING, file=path)  # retention has deleted it since
         block: Block = b"" if content is None else content
         if found.kind is IndexType.OFFSET and len(block) <= _INDEX_KEPT_BYTES_MAX:
             with self._lock:

@@ -1,0 +1,119 @@
+"""Reads in several steps, and what may happen between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.log.append_info import AppendOrigin
+from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
+from seglog.log.following import RangeTail, SpanTail
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.scheduler import Scheduler
+from seglog.log.unified_log import UnifiedLog
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.isolation import Isolation
+from seglog.storage.markers import ControlType
+from seglog.storage.paths import FileKind, FileState, file_name
+from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[UnifiedLog]:
+    scheduler = Scheduler(1)
+    scheduler.startup()
+    config = LogConfig.from_properties({
+        "internal.segment.bytes": "1000", "index.interval.bytes": "100", "retention.ms": "-1",
+        "segment.jitter.ms": "0", "file.delete.delay.ms": "0",
+        "message.timestamp.after.max.ms": "9223372036854775807"})
+    made = UnifiedLog.create(tmp_path / "data" / "t-0", config, scheduler=scheduler)
+    yield made
+    scheduler.shutdown()
+    made.close_handlers()
+
+
+def append(log: UnifiedLog, count: int = 1, **header: int) -> None:
+    for _ in range(count):
+        builder = RecordBatchBuilder(**header)  # type: ignore[arg-type]
+        builder.append(NOW, None, b"%08d" % log.log_end_offset)
+        log.append_as_leader(builder.build(), 0)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def compact(log: UnifiedLog, first: int, second: int) -> None:
+    """Merges two sealed segments, of whose first one only the last record is left."""
+    sources = [Path(log.path) / file_name(base, FileKind.LOG) for base in (first, second)]
+    content = sources[0].read_bytes()
+    kept = content[-len(content) // (second - first):]
+    with log.lock:
+        Path(str(sources[0]) + FileState.CLEANED.value).write_bytes(kept + sources[1].read_bytes())
+        log.replace_segments([SegmentFiles(log.disk, first, log.config, FileState.CLEANED)],
+                             [first, second])
+
+
+def test_a_stream_decodes_ranges_of_segments_that_were_compacted(log: UnifiedLog) -> None:
+    """The merged segment has the name of its first one, which a thread may not have decoded when
+    another one plans the next range."""
+    append(log, 60)
+    bases = log.segments.base_offsets.tolist()
+    assert len(bases) > 3
+    tail = RangeTail(log, 0, timeout=0.0, stop_offset=log.log_end_offset, ranges_kept=2)
+    ranges = [next(tail)]
+    assert tail.next_offset == bases[1]
+    compact(log, bases[0], bases[1])
+    ranges.append(next(tail))
+    assert ranges[0].file == ranges[1].file
+    plan = Plan(iter(ranges), tail.opened, tail.check_unchanged)
+    stream = RecordBatchStream(lambda: plan, DecodeOptions(("offset",)))
+    assert [offset for columns in stream for offset in columns.to_pylists()["offset"]] \
+        == list(range(bases[2]))
+
+
+@pytest.mark.parametrize("isolation", ["log_end", "read_uncommitted", "read_committed"])
+def test_a_fetch_skips_nothing_that_follows_a_truncation(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, isolation: Isolation) -> None:
+    append(log, 20)
+    bound_of = log.upper_bound
+
+    def bound_before(isolation: Isolation) -> LogOffsetMetadata:
+        found = bound_of(isolation)
+        monkeypatch.setattr(log, "upper_bound", bound_of)
+        log.truncate_to(12)
+        return found
+
+    monkeypatch.setattr(log, "upper_bound", bound_before)
+    assert log.fetch(12, 1000, isolation).next_offset == 12
+
+
+@pytest.mark.parametrize("tail_of", [RangeTail, SpanTail])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_the_transactions_of_a_closed_log_whose_segments_another_one_deleted(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, tail_of: type[RangeTail | SpanTail],
+        is_open: bool) -> None:
+    """A follower reads on from files that it has open, but their transaction indexes are gone."""
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.append_as_leader(end_transaction_marker(7, 0, ControlType.ABORT, timestamp=NOW), 0,
+                         origin=AppendOrigin.COORDINATOR, transaction_version=0)
+    append(log)
+    log.roll()
+    append(log)
+    tail = tail_of(log, 0, isolation="read_committed", timeout=0.0)
+    find = tail._next_place
+
+    def find_and_close() -> object:
+        place = find()
+        log.close()
+        if is_open:  # in the view of the closed log
+            log.readers.segment(log.readers.view(), 0)
+        for kind in FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX:
+            (Path(log.path) / file_name(0, kind)).unlink()
+        return place
+
+    monkeypatch.setattr(tail, "_next_place", find_and_close)
+    with pytest.raises(StopIteration):
+        next(tail)
