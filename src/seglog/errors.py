@@ -185,9 +185,10 @@ class KafkaStorageError(SeglogError, OSError):
     """
 
     kafka_name = "KafkaStorageException"
+    code = "io"
 
     def __init__(self, *args: Any, position: int | None = None, expected: Any = None,
-                 found: Any = None, code: str = "io") -> None:
+                 found: Any = None, code: str = code) -> None:
         super().__init__(*args)
         self.position, self.expected, self.found, self.code = position, expected, found, code
 
