@@ -48,6 +48,14 @@ def test_a_buffer_is_refilled_when_it_is_empty() -> None:
     assert StreamError("java.io.EOFException", None).is_io
 
 
+def test_a_stream_ends_with_an_error_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codecs, "MAX_BYTES_DEFAULT", 100)
+    stream = open_stream(codecs.SNAPPY, 2, codecs.compress(codecs.SNAPPY, TEXT))
+    assert stream.read(60) + stream.read(40) == TEXT[:100]
+    with pytest.raises(StreamError, match="the payload grows past 100 bytes"):
+        stream.read(1)
+
+
 @pytest.mark.parametrize(("codec", "size"), [
     (codecs.GZIP, 16 << 10), (codecs.SNAPPY, 2 << 10), (codecs.LZ4, 2 << 10),
     (codecs.ZSTD, 16 << 10)])
@@ -202,12 +210,29 @@ def test_what_ends_a_snappy_stream(rest: bytes, message: str) -> None:
     assert drained(codecs.SNAPPY, begun + rest) == (TEXT[:2048], message)
 
 
+def test_a_buffer_takes_a_part_of_the_last_snappy_chunk() -> None:
+    for size in (2046, 2047, 2048):
+        stream = open_stream(codecs.SNAPPY, 2, SNAPPY + snappy_chunk(TEXT[:size])
+                             + snappy_chunk(TEXT[size:]))
+        assert stream.read(1) == TEXT[:1] and stream.buffered == 2047
+        assert stream.read(2047) == TEXT[1:2048] and not stream.buffered
+        assert stream.read(5000) == TEXT[2048:]
+
+
 def test_a_wrong_magic_is_an_end_of_snappy_chunks_and_not_the_last() -> None:
     """SnappyInputStream.hasNextChunk: after it, chunks follow again."""
     chunk = snappy_chunk(TEXT)
     stream = open_stream(codecs.SNAPPY, 2, SNAPPY + chunk + b"\x82SNAPPX\0" + SNAPPY[8:] + chunk)
     for expected in (TEXT, b"", TEXT, b"", b""):
         assert stream.read(len(expected) or 1) == expected
+
+
+@pytest.mark.parametrize("version", [-1 << 31, -1, 0, 1, 2, 1 << 24, (1 << 31) - 1])
+def test_the_version_of_a_following_snappy_header_is_at_least_1(version: int) -> None:
+    payload = SNAPPY + snappy_chunk(b"ab") + SNAPPY[:8] + struct.pack(">ii", version, 1)
+    got, message = drained(codecs.SNAPPY, payload + snappy_chunk(b"cd"))
+    assert (got, message is None) == (b"abcd", True) if version > 0 else (
+        f"incompatible codec version {version}. At least" in str(message))
 
 
 def test_an_empty_snappy_payload_is_refused() -> None:
@@ -261,6 +286,11 @@ def test_lz4_blocks_have_a_limit() -> None:
                 most + 1, f"java.io.IOException: Block size {most + 1} exceeded max: {most}")):
             frame = lz4_frame(lz4_block(bytes(size), stored=True) + bytes(4), 0x60, descriptor)
             assert drained(codecs.LZ4, frame) == (bytes(size if message is None else 0), message)
+        for size in (most, most + 1):  # what a block becomes
+            got, message = drained(codecs.LZ4, lz4_frame(
+                lz4_block(bytes(size), stored=False) + bytes(4), 0x60, descriptor))
+            assert (got, message) == (bytes(most), None) if size == most else (
+                not got and "net.jpountz.lz4.LZ4Exception" in str(message))
 
 
 @pytest.mark.parametrize(("flags", "descriptor", "message"), [

@@ -132,8 +132,14 @@ def test_levels() -> None:
     assert codecs.compress(codecs.GZIP, BIG, -1) == codecs.compress(codecs.GZIP, BIG)
     # The default is lz4's fast compressor. The others are those for high compression, from 2 on.
     assert codecs.compress(codecs.LZ4, BIG) == oracle.compress(codecs.LZ4, BIG)
-    assert codecs.compress(codecs.LZ4, BIG, 1) == codecs.compress(codecs.LZ4, BIG, 2)
+    sizes = [len(codecs.compress(codecs.LZ4, WORDS, level)) for level in range(1, 9)]
+    assert sizes[0] == sizes[1] and sizes[1:] == sorted(set(sizes), reverse=True)
     assert codecs.codec_id("zstd") == codecs.ZSTD
+    for attributes, codec in ((0, 0), (4, 4), (0xF8, 0), (0xFFFC, 4)):
+        assert codecs.known_codec(attributes) == codec
+    for attributes in (5, 6, 7, 0xD):
+        with pytest.raises(IllegalArgumentError, match=f"type id: {attributes & 7}"):
+            codecs.known_codec(attributes)
     with pytest.raises(ValueError, match="Unknown compression name: brotli"):
         codecs.codec_id("brotli")
 
@@ -259,6 +265,14 @@ def test_gzip_members() -> None:
         read(codecs.GZIP, member + member[:-1])
     with pytest.raises(DecompressionError):
         read(codecs.GZIP, member[:-8] + struct.pack("<II", zlib.crc32(SMALL) ^ 1, len(SMALL)))
+    for bad, words in ((member[:-1], "unexpected end of the stream"),
+                       (member[:12], "unexpected end of the stream"),
+                       (member[:-1] + b"x", "Corrupt GZIP trailer"), (b"any", "Not in GZIP format"),
+                       (member[:10] + b"\7" * 9, "invalid block type")):
+        with pytest.raises(DecompressionError, match=f"gzip payload of {len(bad)} bytes: {words}$"
+                           ) as caught:
+            read(codecs.GZIP, bad)
+        assert caught.value.found == words
     named = b"\x1f\x8b\x08\x08" + bytes(6) + b"name\0" + member[10:]
     assert read(codecs.GZIP, named) == SMALL
 
@@ -308,9 +322,24 @@ def test_lz4_flags(flags: int, extra: bytes, accepted: bool) -> None:
     frame = xxh32_lz4_frame(flags, body, extra=extra)
     if accepted:
         assert read(codecs.LZ4, frame, 1) == SMALL
+        for end in range(len(frame)):
+            with pytest.raises(DecompressionError, match="Stream ended prematurely"):
+                read(codecs.LZ4, frame[:end], 1)
     else:
         with pytest.raises(DecompressionError, match="FLG"):
             read(codecs.LZ4, frame, 1)
+
+
+def test_the_checksum_of_a_short_lz4_header() -> None:
+    for size in range(16):
+        data = random.Random(size).randbytes(size)
+        assert codecs.xxh32_short(data) == oracle.xxh32(data)
+
+
+def test_an_lz4_block_that_saves_nothing_is_stored() -> None:
+    data = bytes.fromhex("420c13f8f5d40f6cd1b9420c13f8fdc8c0388fe881c3")
+    assert len(cramjam.lz4.compress_block(data, store_size=False)) == len(data)
+    assert codecs.compress(codecs.LZ4, data)[7:] == stored_block(data) + bytes(4)
 
 
 def test_lz4_frames() -> None:

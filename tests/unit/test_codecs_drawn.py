@@ -39,7 +39,8 @@ def gzip_payload(draw: random.Random) -> bytes:
 def snappy_payload(draw: random.Random) -> bytes:
     if draw.random() < 0.2:
         return bytes(cramjam.snappy.compress_raw(content(draw)))
-    others = (lambda: SNAPPY, lambda: SNAPPY[:8] + struct.pack(">ii", draw.randint(-1, 2), 0),
+    others = (lambda: SNAPPY, lambda: SNAPPY[:8] + struct.pack(
+        ">ii", draw.choice((-1 << 31, -1, 0, 1, 2, 1 << 24)), draw.randint(0, 1)),
               lambda: SNAPPY[:draw.randint(1, 15)],
               lambda: snappy_chunk(b"abc") + SNAPPY[:5] + bytes(11))
     return SNAPPY + b"".join(
@@ -96,14 +97,21 @@ def decompressed(codec: int, magic: int, payload: bytes, into: bytearray | None 
         return error.code
 
 
-def streamed(codec: int, payload: bytes, magic: int) -> tuple[bytes, str | None]:
+BUFFERS = {codecs.GZIP: 16 << 10, codecs.SNAPPY: 2 << 10, codecs.LZ4: 2 << 10,
+           codecs.ZSTD: 16 << 10}
+
+
+def streamed(codec: int, payload: bytes, magic: int, draw: random.Random
+             ) -> tuple[bytes, str | None]:
     """What a stream serves. An empty lz4 block and a wrong snappy header end one read, and the
     next goes on; whether Kafka makes it depends on its buffer."""
     got, empty_reads = bytearray(), 0
     try:
         stream = open_stream(codec, magic, payload)
         while empty_reads < 10:
-            piece = stream.read(max(1, stream.buffered))
+            count = draw.randint(1, 6000) if draw.random() < 0.2 else max(1, stream.buffered)
+            piece = stream.read(count)
+            assert len(piece) <= count and stream.buffered < BUFFERS[codec]
             got += piece
             empty_reads = 0 if piece else empty_reads + 1
     except StreamError as error:
@@ -121,7 +129,7 @@ def test_three_readers_agree_on_a_payload(codec: int) -> None:
         found = decompressed(codec, magic, payload)
         for into in (bytearray(0), bytearray(7), bytearray(1 << 16), bytearray(1 << 20)):
             assert decompressed(codec, magic, payload, into) == found, (seed, len(into))
-        served, error = streamed(codec, payload, magic)
+        served, error = streamed(codec, payload, magic, draw)
         try:
             slow: bytes | None = oracle.decompress(codec, payload, magic=magic)
         except OracleError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seglog.errors import CorruptRecordError, InvalidTopicError, KafkaStorageError
 from seglog.storage.handles import HandleCache
+from seglog.storage.log_store import LocalFiles
 from seglog.storage.partition_files import read_directory
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import check_topic
@@ -35,6 +38,56 @@ def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_pa
     found = read_directory(str(tmp_path), HandleCache(10))
     assert found.segments.base_offsets.tolist() == [0, 10, 30]
     assert found.snapshots.tolist() == [5, 21, 30, 31]
+    size = len(batch(0))
+    assert found.segments.sizes().tolist() == [size, 2 * size, size] and found.segments.size == (
+        4 * size)
+    (tmp_path / f"{10:020d}.log.swap").unlink()
+    assert found.segments.sizes().tolist() == [size, -1, size]
+
+
+def test_a_swapped_index_is_not_the_size_of_its_segment(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
+    (tmp_path / f"{0:020d}.index.swap").write_bytes(bytes(8))
+    found = read_directory(str(tmp_path), HandleCache(10))
+    assert found.segments.sizes().tolist() == [len(batch(0))]
+
+
+def test_an_empty_transaction_index_is_not_a_missing_one(tmp_path: Path) -> None:
+    """No entries of a missing one would make aborted records committed."""
+    path = tmp_path / f"{0:020d}.txnindex"
+    with pytest.raises(KafkaStorageError) as caught:
+        LocalFiles().aborted(str(path))
+    assert caught.value.code == "file_missing" and caught.value.file == str(path)
+    path.touch()
+    assert not len(LocalFiles().aborted(str(path)))
+
+
+@pytest.mark.parametrize(("failures", "number", "is_there", "listings"), [
+    (0, errno.ENOENT, True, 1), (1, errno.ENOENT, True, 2), (2, errno.ENOENT, True, 3),
+    (3, errno.ENOENT, True, -3), (1, errno.EIO, True, -1), (1, errno.ENOENT, False, -1)])
+def test_a_file_that_is_renamed_meanwhile_is_looked_for_twice_more(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, number: int,
+        is_there: bool, listings: int) -> None:
+    """Unless the directory is gone itself. A negative number of listings ends with the error."""
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
+    found, listing = [0], LocalFiles.listing
+
+    def listed(self: LocalFiles, path: str) -> tuple[Any, Any]:
+        found[0] += 1
+        if found[0] <= failures:
+            raise KafkaStorageError(number, "not there", "f")
+        return listing(self, path)
+
+    monkeypatch.setattr(LocalFiles, "listing", listed)
+    if not is_there:
+        monkeypatch.setattr(LocalFiles, "entries", lambda self, path: Path(f"{path}/x").stat())
+    if listings < 0:
+        with pytest.raises(KafkaStorageError) as caught:
+            read_directory(str(tmp_path), HandleCache(10))
+        assert caught.value.errno == number
+    else:
+        assert read_directory(str(tmp_path), HandleCache(10)).segments.base_offsets.tolist() == [0]
+    assert found[0] == abs(listings)
 
 
 @pytest.mark.parametrize(("answer", "starts"), [

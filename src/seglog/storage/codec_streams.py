@@ -283,7 +283,7 @@ class _Zstd:
             if not blocks:
                 return b""
             last = len(blocks) - 1
-            frame = self._HEADER + b"".join(bytes([block[0] & 0xFE | (number == last)]) + block[1:]
+            frame = self._HEADER + b"".join(bytes([block[0] | (number == last)]) + block[1:]
                                             for number, block in enumerate(blocks))
         try:
             return bytes(codecs.decompress(codecs.ZSTD, 2, frame, max_bytes=_BYTES_MAX))

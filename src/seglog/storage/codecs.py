@@ -152,7 +152,9 @@ def _decompress_gzip_members(payload: Buffer, max_bytes: int) -> memoryview:
             if len(out) > max_bytes:
                 raise _too_large(GZIP, max_bytes)
     except StreamError as error:
-        raise _refused(GZIP, error.message, len(payload)) from None
+        is_cut = error.kafka_error == "EOFException"
+        raise _refused(GZIP, "unexpected end of the stream" if is_cut else error.message,
+                       len(payload)) from None
     return memoryview(out)
 
 
