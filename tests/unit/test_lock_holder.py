@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seglog.storage import lock_holder
-from seglog.storage.lock_holder import LockHolder, command_of, find_holder
+from seglog.storage.lock_holder import LockHolder, ask_holder, command_of, find_holder
 
 
 @pytest.mark.parametrize(("words", "expected"), [
@@ -57,6 +57,20 @@ def test_any_lock_on_any_part_of_the_file_has_a_holder(
         process.communicate()
     assert found is not None and found.pid == process.pid
     assert find_holder(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(("pid", "expected"), [(-1, 0), (0, 0), (1, 1), (77, 77)])
+def test_a_holder_without_a_pid_here_is_of_another_container(
+        monkeypatch: pytest.MonkeyPatch, pid: int, expected: int) -> None:
+    number = 2 if sys.platform == "darwin" else 4
+
+    def answer(descriptor: int, command: int, question: bytes) -> bytes:
+        fields = list(lock_holder._FLOCK.unpack(question))
+        fields[number] = pid
+        return lock_holder._FLOCK.pack(*fields)
+
+    monkeypatch.setattr(lock_holder.fcntl, "fcntl", answer)
+    assert ask_holder(0) == expected
 
 
 @pytest.mark.parametrize(("holder", "words"), [

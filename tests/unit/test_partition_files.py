@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seglog._native.scan import HAS_INDEX, HAS_LOG
 from seglog.errors import CorruptRecordError, InvalidTopicError, KafkaStorageError
 from seglog.storage.handles import HandleCache
 from seglog.storage.log_store import LocalFiles
@@ -28,6 +29,9 @@ def batch(offset: int) -> bytes:
                         base_timestamp=1000 + offset, max_timestamp=1000 + offset))
 
 
+BATCH_BYTES = len(batch(0))
+
+
 def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_path: Path) -> None:
     """Kafka deletes every numbered file from the swapped segment's base to its end."""
     for base in (0, 10, 20, 30):
@@ -35,8 +39,13 @@ def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_pa
     for offset in (5, 10, 20, 21, 30, 31):
         (tmp_path / f"{offset:020d}.snapshot").touch()
     (tmp_path / f"{10:020d}.log.swap").write_bytes(batch(10) + batch(20))
+    for base in (0, 10, 20):
+        (tmp_path / f"{base:020d}.index").touch()
     found = read_directory(str(tmp_path), HandleCache(10))
     assert found.segments.base_offsets.tolist() == [0, 10, 30]
+    # The index of the segment that was replaced is not that of the other.
+    assert (found.segments.flags & (HAS_LOG | HAS_INDEX)).tolist() == [
+        HAS_LOG | HAS_INDEX, HAS_LOG, HAS_LOG]
     assert found.snapshots.tolist() == [5, 21, 30, 31]
     size = len(batch(0))
     assert found.segments.sizes().tolist() == [size, 2 * size, size] and found.segments.size == (
@@ -91,7 +100,8 @@ def test_a_file_that_is_renamed_meanwhile_is_looked_for_twice_more(
 
 
 @pytest.mark.parametrize(("answer", "starts"), [
-    (0, [0]), (100, [100]), (None, []), (KafkaStorageError(5, "unreadable", "f"), [0]),
+    (0, [0]), (100, [100]), (4 * BATCH_BYTES - 1, [4 * BATCH_BYTES - 1]), (4 * BATCH_BYTES, []),
+    (None, []), (KafkaStorageError(5, "unreadable", "f"), [0]),
     (CorruptRecordError("damaged", file="f"), [0])])
 def test_the_ranges_of_a_time_begin_where_its_segments_say(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int | Exception | None,

@@ -134,7 +134,9 @@ def test_two_topics_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     for name, topic_id in (("a", "AAAAAAAAAAAAAAAAAAAAAQ"), ("b", "AAAAAAAAAAAAAAAAAAAAAg")):
         write(tmp_path / name / "t-0", [(0, 10)], topic_id=topic_id)
     (write(tmp_path / "c" / "t-0", [(0, 20)]) / "partition.metadata").unlink()
-    with pytest.raises(InconsistentTopicIdError, match="t-0 is of two topics: .* give only"):
+    with pytest.raises(InconsistentTopicIdError, match=(
+            f"t-0 is of two topics: {tmp_path}/a/t-0 has the topic id A*Q, {tmp_path}/b/t-0 has A*g"
+            ".* give only")):
         chosen(tmp_path / "c", tmp_path / "a", tmp_path / "b")
     assert chosen(tmp_path / "a", tmp_path / "c")[0] == "c"
 

@@ -202,7 +202,7 @@ def _find_in_segment(segment: LogSegment, timestamp_ms: int, start_offset: int
 
 def _find_in_batch(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, timestamp_ms: int,
                    start_offset: int) -> TimestampOffset | None:
-    epoch = int(batch["partition_leader_epoch"]) if batch["magic"] >= 2 else -1
+    epoch = int(batch["partition_leader_epoch"])
     for offset, timestamp in _records(segment, batch, start_offset):
         if timestamp >= timestamp_ms:
             return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
