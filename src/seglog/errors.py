@@ -195,7 +195,8 @@ class KafkaStorageError(SeglogError, OSError):
     @property
     def file(self) -> str | None:
         """`filename`, by the name that CorruptDataError gives it."""
-        return self.filename
+        name: str | None = self.filename
+        return name
 
     def __reduce__(self) -> tuple[Any, ...]:
         found = OSError.__reduce__(self)  # with the file name, which `args` does not have

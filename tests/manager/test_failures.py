@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 import seglog
 from seglog.errors import AllLogDirsFailedError, KafkaStorageError
-from seglog.log.log_dir_failures import LogDirFailure, LogDirFailureChannel
+from seglog.log.log_dir_failures import CLOSED, OFFLINE, LogDirFailure, LogDirFailureChannel
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot
@@ -88,12 +89,40 @@ def test_a_directory_that_fails_at_run_time(roots: list[Path],
                                       "offset ")
 
 
-def test_the_last_directory(roots: list[Path]) -> None:
+@pytest.mark.parametrize(("code", "words"), [
+    (CLOSED, []), (OFFLINE, ["Error flushing topic a: of the test"])])
+def test_a_log_that_is_deleted_while_all_are_flushed_is_no_failure(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+        code: str, words: list[str]) -> None:
+    """The other logs are flushed."""
+    flush, flushed = UnifiedLog.flush, set()
+
+    def refused(log: UnifiedLog, force_flush_active_segment: bool = False) -> None:
+        if log.topic_partition == A0:
+            error = KafkaStorageError("of the test")
+            error.code = code
+            raise error
+        flush(log, force_flush_active_segment)
+        flushed.add(log.topic_partition)
+
+    with seglog.LogManager(roots) as manager:
+        with monkeypatch.context() as patch:
+            patch.setattr(UnifiedLog, "flush", refused)
+            manager.flush_logs()
+        assert flushed == {TopicPartition("a", 1), B0}
+        assert manager.live_log_dirs == [str(root) for root in roots]
+    assert [record.getMessage() for record in caplog.records
+            if record.levelno >= logging.ERROR] == words
+
+
+def test_the_last_directory(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
     with seglog.LogManager(roots[:1], on_log_dir_failure=told) as manager:
         manager.handle_log_dir_failure(roots[0])
         assert told.called.wait(120)
         assert manager.live_log_dirs == []
+        assert (f"No data directory is left: all log dirs in {roots[0]} have failed"
+                in [record.getMessage() for record in caplog.records])
         for ask in (lambda: manager.get_log(A0), manager.flush_logs,
                     manager.checkpoint_log_start_offsets):
             with pytest.raises(AllLogDirsFailedError, match="all log dirs in .* have failed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import struct
 import zlib
 
 import cramjam
@@ -75,25 +76,47 @@ def decompress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
         if codec == LZ4:
             return _unlz4(data, magic)
         if codec == ZSTD and magic == 2:
-            return bytes(cramjam.zstd.decompress(data))
+            return bytes(cramjam.zstd.decompress(data)) if data else b""
     except (cramjam.DecompressionError, zlib.error) as error:
         raise OracleError(f"{CODEC_NAMES[codec]}: {error}") from error
     raise OracleError(f"codec {codec} in magic {magic}")
 
 
 def _gunzip(data: bytes) -> bytes:
-    """All members; what follows the last and is none is ignored, as GZIPInputStream ignores it."""
-    out = b""
+    """All members; GZIPInputStream ignores what follows the last one and has no whole header."""
+    out, start = b"", _gzip_header(data)
     while True:
-        member = zlib.decompressobj(31)
-        # Java ignores the reserved flags, zlib refuses them.
-        out += member.decompress(data[:3] + bytes([data[3] & 0x1F]) + data[4:] if len(data) > 3
-                                 else data)
+        member = zlib.decompressobj(-15)
+        content = member.decompress(data[start:])
         if not member.eof:
             raise OracleError("gzip: the member has no end")
-        data = member.unused_data
-        if len(data) < 18 or data[:3] != b"\x1f\x8b\x08":
+        trailer = Reader(member.unused_data)
+        if trailer.take(8) != struct.pack("<II", zlib.crc32(content), len(content)):
+            raise OracleError("gzip: trailer")
+        out, data = out + content, trailer.take(trailer.remaining)
+        if len(data) <= 18:
             return out
+        try:
+            start = _gzip_header(data)
+        except OracleError:
+            return out
+
+
+def _gzip_header(data: bytes) -> int:
+    """Its size. Java ignores the reserved flags, which zlib refuses."""
+    reader = Reader(data)
+    fixed = reader.take(10)
+    if fixed[:3] != b"\x1f\x8b\x08":
+        raise OracleError("gzip: no member")
+    if fixed[3] & 4:
+        reader.take(int.from_bytes(reader.take(2), "little"))
+    for flag in (8, 16):
+        while fixed[3] & flag and reader.take(1) != b"\0":
+            pass
+    expected = zlib.crc32(data[:reader.position]) & 0xFFFF
+    if fixed[3] & 2 and int.from_bytes(reader.take(2), "little") != expected:
+        raise OracleError("gzip: header checksum")
+    return reader.position
 
 
 def _unsnappy(data: bytes) -> bytes:
@@ -106,7 +129,9 @@ def _unsnappy(data: bytes) -> bytes:
     # first header is not checked: snappy-java reads neither.
     while reader.remaining >= 4:
         if data[reader.position:reader.position + 4] == _XERIAL[:4]:
-            if int.from_bytes(reader.take(16)[8:12], "big", signed=True) < 1:
+            header = reader.take(16)
+            # A wrong magic ends one read of snappy-java, and the next goes on.
+            if header[:8] == _XERIAL and int.from_bytes(header[8:12], "big", signed=True) < 1:
                 raise OracleError("snappy stream of a version below 1")
             continue
         out += bytes(cramjam.snappy.decompress_raw(reader.take(reader.number(4))))
@@ -119,7 +144,7 @@ def _unlz4(data: bytes, magic: int) -> bytes:
         raise OracleError("lz4 frame without its magic")
     descriptor = reader.take(2)
     flags, block_code = descriptor[0], descriptor[1] >> 4
-    if flags >> 6 != 1 or not flags & 0x20 or flags & 0x02 or descriptor[1] & 0x8F:
+    if flags >> 6 != 1 or not flags & 0x20 or flags & 0x03 or descriptor[1] & 0x8F:
         raise OracleError(f"lz4 frame flags {descriptor.hex()}")
     if block_code < 4:
         raise OracleError(f"lz4 block size code {block_code}")
@@ -129,8 +154,10 @@ def _unlz4(data: bytes, magic: int) -> bytes:
     if magic > 0 and stored != xxh32(descriptor) >> 8 & 0xFF:
         raise OracleError("lz4 header checksum")
     most = 1 << (2 * block_code + 8)
-    while size := int.from_bytes(reader.take(4), "little"):
+    while (size := int.from_bytes(reader.take(4), "little")) & 0x7FFFFFFF:
         block = reader.take(size & 0x7FFFFFFF)
+        if len(block) > most:
+            raise OracleError(f"lz4 block of {len(block)} bytes, at most {most}")
         if flags & 0x10 and reader.take(4) != xxh32(block).to_bytes(4, "little"):
             raise OracleError("lz4 block checksum")
         if size >> 31 == 0:
@@ -138,6 +165,8 @@ def _unlz4(data: bytes, magic: int) -> bytes:
         if len(block) > most:
             raise OracleError(f"lz4 block of {len(block)} bytes, at most {most}")
         out += block
+    if flags & 0x04:
+        reader.take(4)  # Kafka reads the content's checksum and does not check it
     return out
 
 

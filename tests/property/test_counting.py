@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seglog.arrow import DecodeOptions, batch_headers
+from seglog.arrow import DecodeOptions, batch_headers, decode_range
 from seglog.errors import CorruptDataError
 from seglog.storage import batches, record_counts
 from seglog.storage.record_counts import RecordCount, count_range
@@ -113,6 +114,42 @@ def test_batches_that_compaction_left(tmp_path: Path) -> None:
             assert (found.min_timestamp, found.max_timestamp) == (1023, 1054)
     assert counted(path, 24, 31).records == 2
     assert counted(path, 0, 23) == counted(path, 56) == RecordCount()
+
+
+@pytest.mark.parametrize(("records", "append_time", "horizon", "is_exact", "smallest"), [
+    (1, False, False, True, 1000), (2, False, False, False, 1000), (2, True, False, True, 1005),
+    (1, False, True, False, 1005), (1, True, True, True, 1005), (2, True, True, True, 1005)])
+def test_a_header_tells_the_smallest_time_of_one_record_or_of_its_append(
+        tmp_path: Path, records: int, append_time: bool, horizon: bool, is_exact: bool,
+        smallest: int) -> None:
+    """The base timestamp is that of the first record, unless it is a delete horizon."""
+    whole = [Batch(records * n, records - 1, [Record(records * n + k, 1000)
+                                              for k in range(records)], base_timestamp=1000,
+                   max_timestamp=1005, timestamp_type=int(append_time),
+                   has_delete_horizon=horizon) for n in range(3)]
+    found = counted(write(tmp_path / "t-0", *whole))
+    assert (found.records, found.min_offset, found.max_offset, found.max_timestamp) == (
+        3 * records, 0, 3 * records - 1, 1005)
+    assert (found.min_timestamp_is_exact, found.min_timestamp) == (is_exact, smallest)
+
+
+def test_transactions_of_several_producers_that_were_aborted_in_turn(tmp_path: Path) -> None:
+    """Each batch belongs to the last aborted transaction of its producer that begins before it."""
+    whole = [Batch(n, 0, [Record(n, 5)], base_timestamp=5, max_timestamp=5, producer_id=n % 2 + 3,
+                   producer_epoch=0, base_sequence=n, is_transactional=n < 20) for n in range(24)]
+    path = write(tmp_path / "t-0", *whole)
+    with PartitionLog.open(path) as log:
+        planned, = log.ranges(1 << 30)
+    for aborted, expected in (
+            (((3, 0, 4), (4, 5, 9), (3, 8, 12)), {0, 2, 4, 5, 7, 9, 8, 10, 12}),
+            (((3, 8, 12), (4, 5, 9), (3, 0, 4)), {0, 2, 4, 5, 7, 9, 8, 10, 12}),
+            (((3, 0, 23),), set(range(0, 20, 2))), (((9, 0, 23),), set()),
+            (((3, 1, 1), (4, 2, 2)), set()), (((4, 19, 19),), {19})):
+        cut = replace(planned, aborted=aborted)
+        rows = [offset for columns in decode_range(cut, DecodeOptions(columns=("offset",)))
+                for offset in columns.to_pylists()["offset"]]
+        assert rows == [n for n in range(24) if n not in expected]
+        assert count_range(cut, DecodeOptions()).records == len(rows)
 
 
 def test_headers_as_arrow_and_as_numpy(built: list[BuiltLog]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import zlib
 from typing import Any
@@ -47,6 +48,27 @@ def test_a_buffer_is_refilled_when_it_is_empty() -> None:
     assert StreamError("java.io.EOFException", None).is_io
 
 
+def test_a_stream_ends_with_an_error_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codecs, "MAX_BYTES_DEFAULT", 100)
+    stream = open_stream(codecs.SNAPPY, 2, codecs.compress(codecs.SNAPPY, TEXT))
+    assert stream.read(60) + stream.read(40) == TEXT[:100]
+    with pytest.raises(StreamError, match="the payload grows past 100 bytes"):
+        stream.read(1)
+
+
+@pytest.mark.parametrize(("codec", "size"), [
+    (codecs.GZIP, 16 << 10), (codecs.SNAPPY, 2 << 10), (codecs.LZ4, 2 << 10),
+    (codecs.ZSTD, 16 << 10)])
+def test_a_buffer_has_the_size_of_kafkas(codec: int, size: int) -> None:
+    """What is read before an exception depends on it. Larger reads pass it by."""
+    data = random.Random(codec).randbytes(1000) * (5 * size // 1000)
+    stream = open_stream(codec, 2, codecs.compress(codec, data))
+    at = 0
+    for count, buffered in ((1, size - 1), (size - 1, 0), (size, 0), (size - 1, 1), (2, size - 1)):
+        assert (stream.read(count), stream.buffered) == (data[at:at + count], buffered)
+        at += count
+
+
 # ---- gzip ----------------------------------------------------------------------------------------
 
 def gzip_member(data: bytes, flags: int = 0, extra: bytes = b"any") -> bytes:
@@ -58,6 +80,9 @@ def gzip_member(data: bytes, flags: int = 0, extra: bytes = b"any") -> bytes:
     deflate = zlib.compressobj(wbits=-15)
     return head + deflate.compress(data) + deflate.flush() + struct.pack(
         "<II", zlib.crc32(data), len(data))
+
+
+EMPTY_MEMBER = gzip_member(b"")
 
 
 @pytest.mark.parametrize("flags", range(32))
@@ -91,12 +116,53 @@ def test_a_gzip_trailer_is_checked() -> None:
             b"", KAFKA + "java.util.zip.ZipException: " + message)
 
 
+def test_gzip_copies_from_up_to_32_kib_back() -> None:
+    data = random.Random(1).randbytes(32_000)
+    payload = codecs.compress(codecs.GZIP, data + data)
+    assert len(payload) < len(data) * 1.1 and drained(codecs.GZIP, payload) == (2 * data, None)
+
+
+def test_damage_inside_a_gzip_member_has_zlibs_words() -> None:
+    member = gzip_member(TEXT)
+    assert drained(codecs.GZIP, member[:10] + b"\x07") == (
+        b"", "java.util.zip.ZipException: invalid block type")
+
+
 def test_java_ignores_what_is_too_short_for_another_gzip_member() -> None:
     """GZIPInputStream.readTrailer: more than 18 bytes after the trailer are another member."""
     member = gzip_member(TEXT)
     assert drained(codecs.GZIP, member + member[:18]) == (TEXT, None)
     assert drained(codecs.GZIP, member + member[:19])[1] == GZIP_END
     assert drained(codecs.GZIP, member + bytes(19)) == (TEXT, None)
+    for flags in (4, 8, 16, 31):  # a header without an end is none
+        header = gzip_member(b"", flags, b"x" * 20)[:-10]
+        assert drained(codecs.GZIP, member + header[:-1]) == (TEXT, None)
+        assert drained(codecs.GZIP, member + header + b"\7" + bytes(9))[1] == (
+            "java.util.zip.ZipException: invalid block type")
+
+
+@pytest.mark.parametrize(("size", "between", "more", "is_end"), [
+    (8166, b"", 18, True), (8166, b"", 19, False), (8167, b"", 18, False), (8165, b"", 18, True),
+    (8165, b"", 19, False), (8184, b"", 9, True), (8184, b"", 10, False), (8192, b"", 9, True),
+    (8192, b"", 10, False), (16358, b"", 18, True), (16358, b"", 19, False),
+    (16359, b"", 18, False),
+    # The second member begins in the same buffer, or with the next one.
+    (8146, EMPTY_MEMBER, 18, True), (8146, EMPTY_MEMBER, 19, False),
+    (8147, EMPTY_MEMBER, 18, False), (8174, EMPTY_MEMBER, 18, True),
+    (8175, EMPTY_MEMBER, 18, True), (8184, EMPTY_MEMBER, 19, False)])
+def test_java_looks_for_a_shorter_member_if_its_buffer_ends(
+        size: int, between: bytes, more: int, is_end: bool) -> None:
+    """`size` bytes of deflated data, and `more` bytes of another member. Java reads 8 KiB at once,
+    the first after the header."""
+    blocks = [5000] * (size // 5005)
+    blocks[-1] += size % 5005
+    body = b"".join(bytes([number == len(blocks)]) + struct.pack("<HH", block, block ^ 0xFFFF)
+                    + bytes(block) for number, block in enumerate(blocks, 1))
+    data = bytes(sum(blocks))
+    member = EMPTY_MEMBER[:10] + body + struct.pack("<II", zlib.crc32(data), len(data))
+    assert len(body) == size and len(EMPTY_MEMBER) == 20
+    got, message = drained(codecs.GZIP, member + between + gzip_member(TEXT)[:more])
+    assert (got[:len(data)] == data, message) == (True, None if is_end else GZIP_END)
 
 
 # ---- snappy --------------------------------------------------------------------------------------
@@ -144,12 +210,29 @@ def test_what_ends_a_snappy_stream(rest: bytes, message: str) -> None:
     assert drained(codecs.SNAPPY, begun + rest) == (TEXT[:2048], message)
 
 
+def test_a_buffer_takes_a_part_of_the_last_snappy_chunk() -> None:
+    for size in (2046, 2047, 2048):
+        stream = open_stream(codecs.SNAPPY, 2, SNAPPY + snappy_chunk(TEXT[:size])
+                             + snappy_chunk(TEXT[size:]))
+        assert stream.read(1) == TEXT[:1] and stream.buffered == 2047
+        assert stream.read(2047) == TEXT[1:2048] and not stream.buffered
+        assert stream.read(5000) == TEXT[2048:]
+
+
 def test_a_wrong_magic_is_an_end_of_snappy_chunks_and_not_the_last() -> None:
     """SnappyInputStream.hasNextChunk: after it, chunks follow again."""
     chunk = snappy_chunk(TEXT)
     stream = open_stream(codecs.SNAPPY, 2, SNAPPY + chunk + b"\x82SNAPPX\0" + SNAPPY[8:] + chunk)
     for expected in (TEXT, b"", TEXT, b"", b""):
         assert stream.read(len(expected) or 1) == expected
+
+
+@pytest.mark.parametrize("version", [-1 << 31, -1, 0, 1, 2, 1 << 24, (1 << 31) - 1])
+def test_the_version_of_a_following_snappy_header_is_at_least_1(version: int) -> None:
+    payload = SNAPPY + snappy_chunk(b"ab") + SNAPPY[:8] + struct.pack(">ii", version, 1)
+    got, message = drained(codecs.SNAPPY, payload + snappy_chunk(b"cd"))
+    assert (got, message is None) == (b"abcd", True) if version > 0 else (
+        f"incompatible codec version {version}. At least" in str(message))
 
 
 def test_an_empty_snappy_payload_is_refused() -> None:
@@ -203,6 +286,11 @@ def test_lz4_blocks_have_a_limit() -> None:
                 most + 1, f"java.io.IOException: Block size {most + 1} exceeded max: {most}")):
             frame = lz4_frame(lz4_block(bytes(size), stored=True) + bytes(4), 0x60, descriptor)
             assert drained(codecs.LZ4, frame) == (bytes(size if message is None else 0), message)
+        for size in (most, most + 1):  # what a block becomes
+            got, message = drained(codecs.LZ4, lz4_frame(
+                lz4_block(bytes(size), stored=False) + bytes(4), 0x60, descriptor))
+            assert (got, message) == (bytes(most), None) if size == most else (
+                not got and "net.jpountz.lz4.LZ4Exception" in str(message))
 
 
 @pytest.mark.parametrize(("flags", "descriptor", "message"), [
@@ -283,18 +371,85 @@ def test_zstd_refuses_a_header_before_it_misses_the_rest(options: dict[str, Any]
         got, message = drained(codecs.ZSTD, zstd_header(100, **options) + rest[:end])
         assert got == b"" and message is not None and "ZstdIOException" in message
         assert message != TRUNCATED
+    header = zstd_header(100, **options)
+    assert drained(codecs.ZSTD, header)[1] not in (None, TRUNCATED)
+    for end in range(1, len(header)):
+        assert drained(codecs.ZSTD, header[:end]) == (b"", TRUNCATED)
     assert drained(codecs.ZSTD, zstd_header(100, window=0x88) + rest) == (TEXT[:100], None)
     assert drained(codecs.ZSTD, zstd_header(100, window=0x88) + rest[:-1]) == (TEXT[:99], TRUNCATED)
 
 
 @pytest.mark.parametrize("block", [
-    zstd_block(3, TEXT[:100], 100), zstd_block(0, TEXT[:100], (128 << 10) + 1)])
+    zstd_block(3, TEXT[:100], 100), zstd_block(0, TEXT[:100], (128 << 10) + 1),
+    zstd_block(3, b"", 100), zstd_block(0, b"", (128 << 10) + 1),
+    zstd_block(1, b"", (128 << 10) + 1), zstd_block(2, b"", (128 << 10) + 1)])
 def test_zstd_refuses_blocks(block: bytes) -> None:
     """Of a reserved kind, or larger than 128 KiB."""
     got, message = drained(codecs.ZSTD, zstd_header(100) + block)
     assert got == b"" and message is not None and message != TRUNCATED
+    for cut in (1, 2):
+        assert drained(codecs.ZSTD, zstd_header(100) + block[:cut]) == (b"", TRUNCATED)
     assert drained(codecs.ZSTD, zstd_header(100) + zstd_block(0, TEXT[:100], 128 << 10)) == (
         TEXT[:100], TRUNCATED)
+
+
+@pytest.mark.parametrize("window", [0, 0x38])
+def test_zstd_blocks_are_no_larger_than_their_window(window: int) -> None:
+    """1 KiB for the descriptor 0. A window of 128 KiB, as the largest one, bounds nothing more."""
+    most = 1024 if not window else 128 << 10
+    for kind in (0, 1):
+        data = bytes(most + 1) if kind == 0 else b"\0"
+        for size, is_refused in ((most, False), (most + 1, True)):
+            block = zstd_block(kind, data[:size], size, is_last=True)
+            for end in (-1, None):
+                got, message = drained(codecs.ZSTD, zstd_header(0, window=window) + block[:end])
+                assert (message not in (None, TRUNCATED)) is is_refused, (size, message)
+                assert is_refused or got == bytes(size - (1 if end else 0) if not kind else
+                                                  0 if end else size)
+
+
+def test_a_zstd_frame_is_served_up_to_the_block_that_is_cut() -> None:
+    packed = bytes(cramjam.zstd.compress(b"abcdefgh" * 50, 3))
+    whole_size = 1 << (packed[4] >> 6) if packed[4] >> 6 else 1  # a single segment: no window
+    compressed = packed[5 + whole_size:]
+    size = int.from_bytes(compressed[:3], "little")
+    assert packed[4] & 0x27 == 0x20 and size & 7 == 5 and len(compressed) >= 3 + (size >> 3)
+    middle = (size & ~1).to_bytes(3, "little") + compressed[3:3 + (size >> 3)]
+    blocks = [(zstd_block(1, b"y", 30), b"y" * 30), (middle, b"abcdefgh" * 50),
+              (zstd_block(1, b"z", 40), b"z" * 40), (zstd_block(0, TEXT[:50], 50), TEXT[:50]),
+              (zstd_block(1, b"w", 20, is_last=True), b"w" * 20)]
+    frame, content = zstd_header(0), b""
+    for block, data in blocks:
+        for end in range(len(block)):
+            stored = data[:end - 3] if end > 3 and block[0] & 6 == 0 else b""
+            assert drained(codecs.ZSTD, frame + block[:end]) == (content + stored, TRUNCATED)
+        frame, content = frame + block, content + data
+    assert drained(codecs.ZSTD, frame) == (content, None)
+
+
+def test_a_zstd_checksum_is_part_of_its_frame() -> None:
+    header = bytearray(zstd_header(0))
+    header[4] |= 4
+    frame = bytes(header) + zstd_block(0, b"", 0, is_last=True) + bytes.fromhex("99e9d851")
+    last = zstd_header(100) + zstd_block(0, TEXT[:100], 100, is_last=True)
+    assert drained(codecs.ZSTD, frame + last) == (TEXT[:100], None)  # XXH64 of nothing
+    for end in range(1, 5):
+        assert drained(codecs.ZSTD, frame[:-end]) == (b"", TRUNCATED)
+    assert drained(codecs.ZSTD, frame[:-1] + b"x" + last)[1] not in (None, TRUNCATED)
+
+
+@pytest.mark.parametrize("first", range(0x4F, 0x61))
+def test_a_zstd_frame_has_one_of_17_magics(first: int) -> None:
+    data = TEXT[:100]
+    last = zstd_header(100) + zstd_block(0, data, 100, is_last=True)
+    head = bytes([first]) + b"\x2a\x4d\x18" + struct.pack("<I", 3) + b"any"
+    got, message = drained(codecs.ZSTD, head + last)
+    assert (got, message) == (data, None) if 0x50 <= first < 0x60 else message not in (
+        None, TRUNCATED)
+    for at in range(1, 4):
+        wrong = head[:at] + b"x" + head[at + 1:]
+        for end in (at + 1, None):
+            assert drained(codecs.ZSTD, wrong[:end])[1] not in (None, TRUNCATED)
 
 
 def skippable(size: int) -> bytes:

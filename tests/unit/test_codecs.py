@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from seglog.config.log import COMPRESSION_TYPES, LogConfig
 from seglog.errors import (
-    ConfigError, CorruptDataError, DecompressionError, InvalidRecordError,
+    ConfigError, CorruptDataError, DecompressionError, IllegalArgumentError, InvalidRecordError,
     UnsupportedCompressionTypeError,
 )
 from seglog.storage import codecs
@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CODECS = list(range(1, len(codecs.CODECS)))
 SMALL = b"hello world " * 4
 BIG = random.Random(7).randbytes(3000) * 30 + random.Random(8).randbytes(70_000)
+
+WORDS = b" ".join(random.Random(9).choices([b"%x" % (n * n) for n in range(3000)], k=20_000))
 
 by_name = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codecs.CODEC_NAMES[codec])
 
@@ -97,6 +99,24 @@ def test_written_framing_is_kafkas() -> None:
     assert codecs.compress(codecs.ZSTD, eleven)[:5].hex() == "28b52ffd00"
 
 
+@pytest.mark.parametrize(("codec", "most"), [(codecs.SNAPPY, 32 << 10), (codecs.LZ4, 64 << 10)])
+def test_written_blocks_are_as_large_as_kafkas(codec: int, most: int) -> None:
+    for size in (1, most - 1, most, most + 1, 3 * most):
+        payload = codecs.compress(codec, random.Random(size).randbytes(size))
+        position, sizes = (16, []) if codec == codecs.SNAPPY else (7, [])
+        while position < len(payload):
+            head = payload[position:position + 4]
+            if codec == codecs.SNAPPY:
+                length = int.from_bytes(head, "big")
+                block = payload[position + 4:position + 4 + length]
+                sizes.append(cramjam.snappy.decompress_raw_len(block))
+            else:
+                length = int.from_bytes(head, "little") & 0x7FFFFFFF
+                sizes += [length] if length else []  # bytes at random are stored
+            position += 4 + length
+        assert sizes == [most] * (size // most) + [size % most] * (size % most > 0)
+
+
 def test_levels() -> None:
     for codec, levels in ((codecs.GZIP, (-1, 1, 9)), (codecs.LZ4, (1, 9, 17)),
                           (codecs.ZSTD, (-5, 1, 19))):
@@ -106,7 +126,20 @@ def test_levels() -> None:
                          (5, None)):
         with pytest.raises(ValueError):
             codecs.compress(codec, BIG, level)
+    for codec, default in ((codecs.GZIP, 6), (codecs.LZ4, 9), (codecs.ZSTD, 3)):
+        others = {codecs.compress(codec, WORDS, level) for level in (default - 1, default + 1)}
+        assert codecs.compress(codec, WORDS) == codecs.compress(codec, WORDS, default) not in others
+    assert codecs.compress(codecs.GZIP, BIG, -1) == codecs.compress(codecs.GZIP, BIG)
+    # The default is lz4's fast compressor. The others are those for high compression, from 2 on.
+    assert codecs.compress(codecs.LZ4, BIG) == oracle.compress(codecs.LZ4, BIG)
+    sizes = [len(codecs.compress(codecs.LZ4, WORDS, level)) for level in range(1, 9)]
+    assert sizes[0] == sizes[1] and sizes[1:] == sorted(set(sizes), reverse=True)
     assert codecs.codec_id("zstd") == codecs.ZSTD
+    for attributes, codec in ((0, 0), (4, 4), (0xF8, 0), (0xFFFC, 4)):
+        assert codecs.known_codec(attributes) == codec
+    for attributes in (5, 6, 7, 0xD):
+        with pytest.raises(IllegalArgumentError, match=f"type id: {attributes & 7}"):
+            codecs.known_codec(attributes)
     with pytest.raises(ValueError, match="Unknown compression name: brotli"):
         codecs.codec_id("brotli")
 
@@ -120,12 +153,20 @@ def test_codec_none_is_the_payload_itself() -> None:
 def test_unknown_codec(codec: int) -> None:
     with pytest.raises(UnsupportedCompressionTypeError, match=f"type id: {codec}") as caught:
         codecs.decompress(codec, 2, b"abc")
-    assert caught.value.code == "batch_codec" and caught.value.found == codec
+    assert (caught.value.code, caught.value.found, caught.value.expected) == (
+        "batch_codec", codec, codecs.ZSTD)
 
 
 def test_zstd_needs_magic_2() -> None:
-    with pytest.raises(InvalidRecordError, match="wrapper compressionType for legacy record"):
-        codecs.decompress(codecs.ZSTD, 1, codecs.compress(codecs.ZSTD, SMALL))
+    payload = codecs.compress(codecs.ZSTD, SMALL)
+    for magic in (0, 1):
+        with pytest.raises(InvalidRecordError, match="wrapper compressionType for legacy record"
+                                                     ) as caught:
+            codecs.decompress(codecs.ZSTD, magic, payload)
+        assert (caught.value.code, caught.value.expected, caught.value.found) == (
+            "legacy_codec", codecs.LZ4, codecs.ZSTD)
+        with pytest.raises(IllegalArgumentError, match=f"id: 4 for magic {magic}"):
+            codecs.compress(codecs.ZSTD, SMALL, magic=magic)
 
 
 @by_name
@@ -138,6 +179,9 @@ def test_into_is_reused_or_replaced(codec: int) -> None:
     assert view == BIG and isinstance(view.obj, bytearray)
     again = codecs.decompress(codec, 2, memoryview(payload), view.obj)
     assert again == BIG
+    for size in (len(BIG), len(BIG) + 1):  # the cap may be as large as the buffer
+        exact = bytearray(size)
+        assert codecs.decompress(codec, 2, payload, exact, max_bytes=size).obj is exact
     assert codecs.decompress(codec, 2, payload, memoryview(roomy)) == BIG
 
 
@@ -221,6 +265,14 @@ def test_gzip_members() -> None:
         read(codecs.GZIP, member + member[:-1])
     with pytest.raises(DecompressionError):
         read(codecs.GZIP, member[:-8] + struct.pack("<II", zlib.crc32(SMALL) ^ 1, len(SMALL)))
+    for bad, words in ((member[:-1], "unexpected end of the stream"),
+                       (member[:12], "unexpected end of the stream"),
+                       (member[:-1] + b"x", "Corrupt GZIP trailer"), (b"any", "Not in GZIP format"),
+                       (member[:10] + b"\7" * 9, "invalid block type")):
+        with pytest.raises(DecompressionError, match=f"gzip payload of {len(bad)} bytes: {words}$"
+                           ) as caught:
+            read(codecs.GZIP, bad)
+        assert caught.value.found == words
     named = b"\x1f\x8b\x08\x08" + bytes(6) + b"name\0" + member[10:]
     assert read(codecs.GZIP, named) == SMALL
 
@@ -238,6 +290,16 @@ def test_snappy_framing() -> None:
     assert read(codecs.SNAPPY, versions(1, 9) + chunk) == SMALL
     assert read(codecs.SNAPPY, versions(0, 1) + chunk) == SMALL  # the first header's is not read
     assert read(codecs.SNAPPY, header + chunk + b"\0\0\0") == SMALL
+    assert read(codecs.SNAPPY, header + chunk + header[:6] + bytes(10) + chunk) == SMALL * 2
+    for bad, words in (
+            (header + chunk + versions(0, 1), f"version 0 at byte {24 + len(chunk)}"),
+            (header + chunk + header[:15], f"header cut at byte {16 + len(chunk)}"),
+            (header + chunk + b"\0\0\0\x09any", f"chunk of 9 bytes at byte {20 + len(chunk)}, 3 "
+                                                "are left")):
+        with pytest.raises(DecompressionError, match=f"snappy payload of {len(bad)} bytes: {words}"
+                           ) as caught:
+            read(codecs.SNAPPY, bad)
+        assert caught.value.found == str(caught.value).partition(": ")[2]
     for bad in (header + chunk + versions(0, 1) + chunk, header + chunk + header[:10], b"",
                 header + b"\xff\xff\xff\xff" + block, header + struct.pack(">i", 1 << 30) + block,
                 header + struct.pack(">i", len(block) + 1) + block,
@@ -260,9 +322,24 @@ def test_lz4_flags(flags: int, extra: bytes, accepted: bool) -> None:
     frame = xxh32_lz4_frame(flags, body, extra=extra)
     if accepted:
         assert read(codecs.LZ4, frame, 1) == SMALL
+        for end in range(len(frame)):
+            with pytest.raises(DecompressionError, match="Stream ended prematurely"):
+                read(codecs.LZ4, frame[:end], 1)
     else:
         with pytest.raises(DecompressionError, match="FLG"):
             read(codecs.LZ4, frame, 1)
+
+
+def test_the_checksum_of_a_short_lz4_header() -> None:
+    for size in range(16):
+        data = random.Random(size).randbytes(size)
+        assert codecs.xxh32_short(data) == oracle.xxh32(data)
+
+
+def test_an_lz4_block_that_saves_nothing_is_stored() -> None:
+    data = bytes.fromhex("420c13f8f5d40f6cd1b9420c13f8fdc8c0388fe881c3")
+    assert len(cramjam.lz4.compress_block(data, store_size=False)) == len(data)
+    assert codecs.compress(codecs.LZ4, data)[7:] == stored_block(data) + bytes(4)
 
 
 def test_lz4_frames() -> None:

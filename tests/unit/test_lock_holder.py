@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from seglog.storage import lock_holder
-from seglog.storage.lock_holder import command_of
+from seglog.storage.lock_holder import LockHolder, ask_holder, command_of, find_holder
 
 
 @pytest.mark.parametrize(("words", "expected"), [
@@ -27,6 +29,57 @@ def test_a_command_is_the_program_and_what_it_runs(
     content = "".join(word + "\0" for word in words).encode()
     monkeypatch.setattr(lock_holder, "open", lambda path, mode: io.BytesIO(content), raising=False)
     assert command_of(1) == expected
+
+
+_HELD = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, getattr(fcntl, sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("kind", "size", "start"), [
+    ("LOCK_EX", 0, 0), ("LOCK_SH", 0, 0), ("LOCK_EX", 1, 0), ("LOCK_EX", 10, 1 << 40),
+    ("LOCK_SH", 1, 5)])
+def test_any_lock_on_any_part_of_the_file_has_a_holder(
+        tmp_path: Path, kind: str, size: int, start: int) -> None:
+    """Java locks the whole of it."""
+    path = tmp_path / ".lock"
+    assert find_holder(str(tmp_path)) is None
+    path.touch()
+    assert find_holder(str(tmp_path)) is None
+    with subprocess.Popen([sys.executable, "-S", "-c", _HELD, path, kind, str(size), str(start)],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"held\n"
+        found = find_holder(str(tmp_path))
+        process.communicate()
+    assert found is not None and found.pid == process.pid
+    assert find_holder(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(("pid", "expected"), [(-1, 0), (0, 0), (1, 1), (77, 77)])
+def test_a_holder_without_a_pid_here_is_of_another_container(
+        monkeypatch: pytest.MonkeyPatch, pid: int, expected: int) -> None:
+    number = 2 if sys.platform == "darwin" else 4
+
+    def answer(descriptor: int, command: int, question: bytes) -> bytes:
+        fields = list(lock_holder._FLOCK.unpack(question))
+        fields[number] = pid
+        return lock_holder._FLOCK.pack(*fields)
+
+    monkeypatch.setattr(lock_holder.fcntl, "fcntl", answer)
+    assert ask_holder(0) == expected
+
+
+@pytest.mark.parametrize(("holder", "words"), [
+    (LockHolder(None, None), "a process of another container"),
+    (LockHolder(1, None), "process 1"), (LockHolder(1, "java kafka.Kafka"),
+                                         "process 1 (java kafka.Kafka)")])
+def test_what_is_said_of_a_holder(holder: LockHolder, words: str) -> None:
+    assert str(holder) == words
+    assert str(LockHolder(os.getpid(), "python3")) == f"this process ({os.getpid()})"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

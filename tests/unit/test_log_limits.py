@@ -105,6 +105,7 @@ def test_the_cache_keeps_what_is_pinned(tmp_path: Path) -> None:
     assert first.fd == -1 and len(cache) == 0
     with pytest.raises(ValueError):
         HandleCache(0)
+    assert HandleCache(1).files_max == 1
 
 
 @pytest.mark.parametrize(("number", "held"), [

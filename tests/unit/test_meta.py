@@ -84,6 +84,30 @@ def test_padding_of_ids(text: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize(("content", "found"), [
+    (b"version=x\n", "x"), (b"version=2\n", 2), (b"version=-1\n", -1), (b"version=1\n", None),
+    (b"version=1\ncluster.id=c\nnode.id=1x\n", "1x"), (b"broker.id=", ""),
+    (V1 + b"directory.id=abc", "abc")])
+def test_what_is_wrong_in_meta_properties(tmp_path: Path, content: bytes, found: object) -> None:
+    (tmp_path / "meta").write_bytes(content)
+    with pytest.raises(MalformedCheckpointError) as caught:
+        meta.read_meta_properties(tmp_path / "meta")
+    assert caught.value.found == found and caught.value.position is None
+
+
+@pytest.mark.parametrize(("content", "found"), [
+    ("", 0), ("version: 0", 1), ("version: 0\n", 1), (f"version: -1\nid: {ID}\n", -1),
+    (f"version: x\nid: {ID}", "version: x"), (f"version:0\nid: {ID}", "version:0"),
+    ("version: 0\nid: \nrest", "id: "), ("version: 0\nid: " + "A" * 22, "id: " + "A" * 22),
+    ("version: 0\nid: abc\nrest\n", "id: abc"), ("version: 0\nid: abc", "id: abc")])
+def test_what_is_wrong_in_partition_metadata(tmp_path: Path, content: str, found: object) -> None:
+    for path, given in ((tmp_path / "meta", None), (tmp_path / "none", content.encode())):
+        (tmp_path / "meta").write_text(content)
+        with pytest.raises(MalformedCheckpointError) as caught:
+            meta.read_partition_metadata(path, given)
+        assert caught.value.found == found and caught.value.file == str(path)
+
+
 NO_LINE = 'Cannot invoke "java.lang.CharSequence.length()" because "this.text" is null'
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seglog._native.scan import PartitionListing, list_partition
+from seglog._native.scan import HAS_INDEX, HAS_LOG, PartitionListing, list_partition
 from seglog.errors import CorruptRecordError, InvalidTopicError, KafkaStorageError
 from seglog.storage import log_store
 from seglog.storage.handles import HandleCache
+from seglog.storage.log_store import LocalFiles
 from seglog.storage.partition_files import read_directory
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import check_topic
@@ -30,6 +33,9 @@ def batch(offset: int) -> bytes:
                         base_timestamp=1000 + offset, max_timestamp=1000 + offset))
 
 
+BATCH_BYTES = len(batch(0))
+
+
 def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_path: Path) -> None:
     """Kafka deletes every numbered file from the swapped segment's base to its end."""
     for base in (0, 10, 20, 30):
@@ -37,13 +43,69 @@ def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_pa
     for offset in (5, 10, 20, 21, 30, 31):
         (tmp_path / f"{offset:020d}.snapshot").touch()
     (tmp_path / f"{10:020d}.log.swap").write_bytes(batch(10) + batch(20))
+    for base in (0, 10, 20):
+        (tmp_path / f"{base:020d}.index").touch()
     found = read_directory(str(tmp_path), HandleCache(10))
     assert found.segments.base_offsets.tolist() == [0, 10, 30]
+    # The index of the segment that was replaced is not that of the other.
+    assert (found.segments.flags & (HAS_LOG | HAS_INDEX)).tolist() == [
+        HAS_LOG | HAS_INDEX, HAS_LOG, HAS_LOG]
     assert found.snapshots.tolist() == [5, 21, 30, 31]
+    size = len(batch(0))
+    assert found.segments.sizes().tolist() == [size, 2 * size, size] and found.segments.size == (
+        4 * size)
+    (tmp_path / f"{10:020d}.log.swap").unlink()
+    assert found.segments.sizes().tolist() == [size, -1, size]
+
+
+def test_a_swapped_index_is_not_the_size_of_its_segment(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
+    (tmp_path / f"{0:020d}.index.swap").write_bytes(bytes(8))
+    found = read_directory(str(tmp_path), HandleCache(10))
+    assert found.segments.sizes().tolist() == [len(batch(0))]
+
+
+def test_an_empty_transaction_index_is_not_a_missing_one(tmp_path: Path) -> None:
+    """No entries of a missing one would make aborted records committed."""
+    path = tmp_path / f"{0:020d}.txnindex"
+    with pytest.raises(KafkaStorageError) as caught:
+        LocalFiles().aborted(str(path))
+    assert caught.value.code == "file_missing" and caught.value.file == str(path)
+    path.touch()
+    assert not len(LocalFiles().aborted(str(path)))
+
+
+@pytest.mark.parametrize(("failures", "number", "is_there", "listings"), [
+    (0, errno.ENOENT, True, 1), (1, errno.ENOENT, True, 2), (2, errno.ENOENT, True, 3),
+    (3, errno.ENOENT, True, -3), (1, errno.EIO, True, -1), (1, errno.ENOENT, False, -1)])
+def test_a_file_that_is_renamed_meanwhile_is_looked_for_twice_more(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, number: int,
+        is_there: bool, listings: int) -> None:
+    """Unless the directory is gone itself. A negative number of listings ends with the error."""
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
+    found, listing = [0], LocalFiles.listing
+
+    def listed(self: LocalFiles, path: str) -> tuple[Any, Any]:
+        found[0] += 1
+        if found[0] <= failures:
+            raise KafkaStorageError(number, "not there", "f")
+        return listing(self, path)
+
+    monkeypatch.setattr(LocalFiles, "listing", listed)
+    if not is_there:
+        monkeypatch.setattr(LocalFiles, "entries", lambda self, path: Path(f"{path}/x").stat())
+    if listings < 0:
+        with pytest.raises(KafkaStorageError) as caught:
+            read_directory(str(tmp_path), HandleCache(10))
+        assert caught.value.errno == number
+    else:
+        assert read_directory(str(tmp_path), HandleCache(10)).segments.base_offsets.tolist() == [0]
+    assert found[0] == abs(listings)
 
 
 @pytest.mark.parametrize(("answer", "starts"), [
-    (0, [0]), (100, [100]), (None, []), (KafkaStorageError(5, "unreadable", "f"), [0]),
+    (0, [0]), (100, [100]), (4 * BATCH_BYTES - 1, [4 * BATCH_BYTES - 1]), (4 * BATCH_BYTES, []),
+    (None, []), (KafkaStorageError(5, "unreadable", "f"), [0]),
     (CorruptRecordError("damaged", file="f"), [0])])
 def test_the_ranges_of_a_time_begin_where_its_segments_say(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int | Exception | None,

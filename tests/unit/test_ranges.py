@@ -206,10 +206,12 @@ def test_a_merged_segment_overlaps_the_ones_that_it_replaced(built: BuiltLog, tm
         for start in (two, two + 1):
             bases = [planned.base_offset for planned in log.ranges(1 << 62, start)]
             assert bases[0] == one and two not in bases
-        gaps.clear()
+    gaps.clear()
+    with PartitionLog.open(path, on_gap=gaps.append) as log:  # one that was told of no gap yet
         assert [planned.base_offset for planned in log.ranges(1 << 62, end_offset=two)] == [
             first, one]
         assert not gaps, "a read that ends there meets no overlap"
+        assert log.ranges(1 << 62, end_offset=two + 1) and len(gaps) == 1
 
 
 def test_damaged_records_move_no_boundaries(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from seglog.model import TimestampOffset
 from seglog.storage import segment
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
+from seglog.storage.salvage import SegmentExtent, Surveys
 from seglog.storage.timestamps import find_offset_of_max_timestamp
 from tests.oracle.batch import COMMIT, Batch, Record, encode, marker
 from tests.oracle.files import encode_offset_index
 from tests.oracle.legacy import Message
 from tests.oracle.legacy import encode as encode_old
+from tests.support.effort import IS_QUICK
 from tests.support.reading import read_rows
 
 
@@ -91,6 +94,73 @@ def test_batches_out_of_order_are_gaps_of_their_own_offsets(
         assert found <= expected
         assert set(order) - set(offsets) <= {offset for gap in log.gaps for offset in range(
             gap.first_offset or 0, (gap.last_offset or 0) + 1)}
+
+
+def longest(offsets: tuple[int, ...]) -> int:
+    """The number of the longest rising selection."""
+    return max(size for size in range(len(offsets) + 1) for chosen in combinations(offsets, size)
+               if all(low < high for low, high in pairwise(chosen)))
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_of_batches_in_any_order_the_most_are_read(tmp_path: Path, first: int) -> None:
+    """The others are gaps, each with what was expected in its place."""
+    (tmp_path / name(9)).write_bytes(batch(9))
+    size = len(batch(0))
+    orders = [order for order in product(range(4), repeat=4) if order[0] == first]
+    for order in orders[::1 if not IS_QUICK else 2]:
+        (tmp_path / name(0)).write_bytes(b"".join(map(batch, order)))
+        with PartitionLog.open(tmp_path) as log:
+            offsets = [row["offset"] for row in read_rows(log, columns=["offset"],
+                                                          on_damage="skip")][:-1]
+            gaps = log.gaps
+        assert len(offsets) == longest(order), order
+        places = {gap.position // size: gap for gap in gaps}
+        assert len(places) == len(gaps) == 4 - len(offsets)
+        assert [offset for place, offset in enumerate(order) if place not in places] == offsets
+        for place, gap in places.items():
+            assert (gap.kind, gap.size) == ("batch_offset_order", size)
+            before = [order[one] for one in range(place) if one not in places]
+            least = before[-1] + 1 if before else 0
+            assert gap.cause == (f"offset {order[place]} goes backwards (expected {least} or more),"
+                                 f" at byte {size * place}")
+        lost = set(order) - set(offsets)
+        named = {offset for gap in gaps for offset in range(gap.first_offset or 0,
+                                                            (gap.last_offset or 0) + 1)}
+        assert lost <= named
+
+
+@pytest.mark.parametrize(("claimed", "following", "expected"), [
+    ((4, 7), 8, (4, 7, 4)), ((5, 7), 8, (5, 7, 3)), ((3, 7), 8, (4, 7, None)),
+    ((4, 6), 8, (4, 7, None)), ((4, 7), None, (4, 7, 4)), ((5, 6), None, (5, 6, 2)),
+    ((3, 6), None, (4, 7, None))])
+def test_what_a_damaged_batch_claims_counts_only_where_it_fits(
+        tmp_path: Path, claimed: tuple[int, int], following: int | None,
+        expected: tuple[int, int, int | None]) -> None:
+    """Between the batch before, which ends at 3, and the next one, or the next segment at 8."""
+    def of(first: int, last: int) -> bytes:
+        return encode(Batch(first, last - first, [Record(offset, 5) for offset in
+                                                  range(first, last + 1)], base_timestamp=5,
+                            max_timestamp=5))
+
+    bad = of(*claimed)
+    (tmp_path / name(0)).write_bytes(of(0, 3) + bad[:-1] + bytes([bad[-1] ^ 1])
+                                     + (of(following, 9) if following else b""))
+    upper = 10 if following else 8
+    (tmp_path / name(upper)).write_bytes(batch(upper))
+    with PartitionLog.open(tmp_path) as log:
+        read_rows(log, columns=["offset"], on_damage="skip")
+        [gap] = log.gaps
+    assert (gap.first_offset, gap.last_offset, gap.records) == expected
+
+
+def test_an_empty_segment_has_nothing_to_salvage(tmp_path: Path) -> None:
+    (tmp_path / name(5)).touch()
+    with PartitionLog.open(tmp_path) as log, log.segments[0].opened() as handle:
+        for checked in (False, True):
+            found = Surveys().of(handle, SegmentExtent("f", 5, 0, None), checked=checked)
+            assert (found.spans, found.gaps, found.next_offset) == ((), (), 5)
+            assert found.is_checked is checked
 
 
 def test_a_batch_out_of_order_at_the_end_of_the_log_is_a_gap(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ snappy-java's SnappyInputStream, zstd-jni's ZstdInputStreamNoFinalizer.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -19,28 +18,14 @@ import cramjam
 
 from seglog.errors import DecompressionError
 from seglog.storage import codecs
+from seglog.storage.gzip_stream import GzipStream, StreamError
 
 __all__ = ["CodecStream", "StreamError", "open_stream"]
 
 #: Java arrays are shorter than this.
 _ARRAY_MAX: Final = (1 << 31) - 2
-_IO_EXCEPTIONS = ("IOException", "EOFException", "ZipException", "ZstdIOException",
-                  "SnappyIOException")
 #: Upper bound of a decompressed block or frame (bytes).
 _BYTES_MAX: Final = 64 << 20
-
-
-class StreamError(Exception):
-    """An exception of class `java_class` with `message` (None: without one), thrown by a stream."""
-
-    def __init__(self, java_class: str, message: str | None) -> None:
-        super().__init__(java_class if message is None else f"{java_class}: {message}")
-        self.kafka_error, self.message = java_class.rpartition(".")[2], message or "null"
-
-    @property
-    def is_io(self) -> bool:
-        """Whether it is an IOException, which Kafka wraps."""
-        return self.kafka_error in _IO_EXCEPTIONS
 
 
 def _io(message: str) -> StreamError:
@@ -104,102 +89,17 @@ def open_stream(codec: int, magic: int, payload: bytes | memoryview) -> CodecStr
         raise StreamError("org.apache.kafka.common.KafkaException", str(error)) from None
 
 
-class _Gzip:
-    _INPUT_BYTES = 8 << 10
-    _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
-
-    def __init__(self, data: bytes, magic: int) -> None:
-        self._data, self._at, self._done = data, 0, False
-        self._at = self._header(0)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._inflater, self._input, self._checksum, self._size = zlib.decompressobj(-15), b"", 0, 0
-
-    def _take(self, at: int, count: int) -> bytes:
-        if at + count > len(self._data):
-            raise StreamError("java.io.EOFException", None)
-        return self._data[at:at + count]
-
-    def _header(self, start: int) -> int:
-        """Where the data of the member at `start` begins."""
-        if self._take(start, 2) != b"\x1f\x8b":
-            raise StreamError("java.util.zip.ZipException", "Not in GZIP format")
-        if self._take(start + 2, 1) != b"\x08":
-            raise StreamError("java.util.zip.ZipException", "Unsupported compression method")
-        flags, at = self._take(start + 3, 1)[0], start + 4
-        self._take(at, 6)
-        at += 6
-        if flags & self._EXTRA:
-            size, = struct.unpack("<H", self._take(at, 2))
-            self._take(at + 2, size)
-            at += 2 + size
-        for flag in (self._NAME, self._COMMENT):
-            if flags & flag:
-                end = self._data.find(b"\0", at)
-                at = len(self._take(0, (end if end >= 0 else len(self._data)) + 1))
-        if flags & self._HEADER_CHECKSUM:
-            found, = struct.unpack("<H", self._take(at, 2))
-            if found != zlib.crc32(self._data[start:at]) & 0xFFFF:
-                raise StreamError("java.util.zip.ZipException", "Corrupt GZIP header")
-            at += 2
-        return at
-
-    def read(self, count: int) -> bytes:
-        while not self._done:
-            if self._inflater.eof:
-                self._trailer()
-                continue
-            try:
-                piece = self._inflater.decompress(self._input, count)
-            except zlib.error as error:
-                raise StreamError("java.util.zip.ZipException",
-                                  str(error).partition(": ")[2]) from None
-            self._input = self._inflater.unconsumed_tail
-            if piece:
-                self._checksum = zlib.crc32(piece, self._checksum)
-                self._size += len(piece)
-                return piece
-            if not self._inflater.eof:
-                self._fill()
-        return b""
-
-    def _fill(self) -> None:
-        self._input = self._data[self._at:self._at + self._INPUT_BYTES]
-        self._at += len(self._input)
-        if not self._input:
-            raise StreamError("java.io.EOFException", "Unexpected end of ZLIB input stream")
-
-    def _trailer(self) -> None:
-        """Checks the end of a member. Another member may follow; Java ignores anything else."""
-        left = len(self._inflater.unused_data)
-        start, available = self._at - left, len(self._data) - self._at
-        checksum, = struct.unpack("<I", self._take(start, 4))
-        size, = struct.unpack("<I", self._take(start + 4, 4)) if checksum == self._checksum else (
-            -1,)
-        if size != self._size & 0xFFFFFFFF:
-            raise StreamError("java.util.zip.ZipException", "Corrupt GZIP trailer")
-        self._done = True
-        if available or left > 26:
-            try:
-                self._at = self._header(start + 8)
-            except StreamError:
-                return
-            self._begin()
-            self._done = False
-
-
 class _Snappy:
     _MAGIC, _HEADER_BYTES = b"\x82SNAPPY\0", 16
     _CHUNK_BYTES_MAX = 512 << 20
 
     def __init__(self, data: bytes, magic: int) -> None:
-        self._data, self._at, self._chunk, self._done = data, self._HEADER_BYTES, b"", False
+        self._data, self._at, self._chunk = data, self._HEADER_BYTES, b""
         if not data:
             raise StreamError("org.xerial.snappy.SnappyIOException",
                               "[EMPTY_INPUT] Cannot decompress empty stream")
         if len(data) < self._HEADER_BYTES or data[:8] != self._MAGIC:
-            self._chunk, self._done = self._uncompress(data), True
+            self._chunk, self._at = self._uncompress(data), len(data)
 
     @staticmethod
     def _uncompress(block: bytes) -> bytes:
@@ -229,14 +129,10 @@ class _Snappy:
     def _take(self, count: int) -> bytes:
         piece = self._data[self._at:self._at + count]
         self._at += len(piece)
-        self._done = self._done or len(piece) < count
         return piece
 
     def _next_chunk(self) -> bool:
-        while not self._done:
-            head = self._take(4)
-            if len(head) < 4:
-                break
+        while len(head := self._take(4)) == 4:
             if head == self._MAGIC[:4]:  # another stream follows the first
                 head += self._take(self._HEADER_BYTES - 4)
                 if len(head) < self._HEADER_BYTES:
@@ -366,7 +262,7 @@ class _Zstd:
         self._is_cut = False
         # Where the last input chunk that Java reads begins. If a frame ended in it, Java treats the
         # end of the input as the end of the stream.
-        self._last_input = max(len(data) - 1, 0) // self._INPUT_BYTES * self._INPUT_BYTES
+        self._last_input = (len(data) - 1) // self._INPUT_BYTES * self._INPUT_BYTES
 
     def read(self, count: int) -> bytes:
         while not self._frame and self._at < len(self._data) and not self._is_cut:
@@ -387,7 +283,7 @@ class _Zstd:
             if not blocks:
                 return b""
             last = len(blocks) - 1
-            frame = self._HEADER + b"".join(bytes([block[0] & 0xFE | (number == last)]) + block[1:]
+            frame = self._HEADER + b"".join(bytes([block[0] | (number == last)]) + block[1:]
                                             for number, block in enumerate(blocks))
         try:
             return bytes(codecs.decompress(codecs.ZSTD, 2, frame, max_bytes=_BYTES_MAX))
@@ -404,7 +300,7 @@ class _Zstd:
         head = data[start:start + 4]
         if head[0] >> 4 == 5 and self._SKIPPED.startswith(head[1:]):  # also if it is truncated here
             size = int.from_bytes(data[start + 4:start + 8], "little")
-            return [], start + 8 + size if start + 8 <= len(data) else beyond
+            return [], start + 8 + size
         if head != self._MAGIC:
             return [], len(data) if not self._MAGIC.startswith(head) else beyond
         if start + 5 > len(data):
@@ -441,5 +337,5 @@ class _Zstd:
 
 #: By codec: the stream, and the size of the buffer that Kafka wraps around it.
 _STREAMS: Final[dict[int, tuple[Callable[[bytes, int], _Source], int]]] = {
-    codecs.GZIP: (_Gzip, 16 << 10), codecs.SNAPPY: (_Snappy, 2 << 10), codecs.LZ4: (_Lz4, 2 << 10),
-    codecs.ZSTD: (_Zstd, 16 << 10)}
+    codecs.GZIP: (GzipStream, 16 << 10), codecs.SNAPPY: (_Snappy, 2 << 10),
+    codecs.LZ4: (_Lz4, 2 << 10), codecs.ZSTD: (_Zstd, 16 << 10)}

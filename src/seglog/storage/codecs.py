@@ -24,6 +24,7 @@ from seglog.errors import (
     DecompressionError, IllegalArgumentError, InvalidRecordError,
     UnsupportedCompressionTypeError,
 )
+from seglog.storage.gzip_stream import GzipStream, StreamError
 
 __all__ = [
     "CODECS", "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "LZ4_RATIO_MAX", "MAX_BYTES_DEFAULT", "NONE",
@@ -136,33 +137,25 @@ def _decompress_gzip(magic: int, payload: Buffer, into: bytearray | memoryview |
     try:
         return _decompress_stream(GZIP, cramjam.gzip.decompress_into, payload, into, max_bytes,
                                   size_hint)
-    except cramjam.DecompressionError:
-        return _decompress_gzip_members(payload, max_bytes)
+    except (cramjam.DecompressionError, DecompressionError):
+        pass  # the buffer must not exist beside the next one
+    return _decompress_gzip_members(payload, max_bytes)
 
 
 def _decompress_gzip_members(payload: Buffer, max_bytes: int) -> memoryview:
-    """Decides as java.util.zip.GZIPInputStream about a payload that cramjam refused.
-
-    After a whole member Java treats bytes that are not a member as the end of the stream. It
-    ignores the reserved flags of a member's header.
-    """
+    """Decides as java.util.zip.GZIPInputStream about a payload that cramjam refused."""
     out = bytearray()
-    rest: Buffer = payload
-    while True:
-        if len(rest) > 3 and rest[3] & 0xE0:
-            rest = bytes(rest[:3]) + bytes((rest[3] & 0x1F,)) + bytes(rest[4:])
-        member = zlib.decompressobj(wbits=31)
-        try:
-            out += member.decompress(rest, max_bytes - len(out) + 1)
-        except zlib.error as error:
-            raise _refused(GZIP, str(error), len(payload)) from None
-        if len(out) > max_bytes:
-            raise _too_large(GZIP, max_bytes)
-        if not member.eof:
-            raise _refused(GZIP, "unexpected end of the stream", len(payload))
-        rest = member.unused_data
-        if len(rest) <= 18 or rest[:3] != b"\x1f\x8b\x08":
-            return memoryview(out)
+    try:
+        stream = GzipStream(bytes(payload), 2)
+        while piece := stream.read(max_bytes - len(out) + 1):
+            out += piece
+            if len(out) > max_bytes:
+                raise _too_large(GZIP, max_bytes)
+    except StreamError as error:
+        is_cut = error.kafka_error == "EOFException"
+        raise _refused(GZIP, "unexpected end of the stream" if is_cut else error.message,
+                       len(payload)) from None
+    return memoryview(out)
 
 
 def _decompress_zstd(magic: int, payload: Buffer, into: bytearray | memoryview | None,
@@ -241,7 +234,8 @@ def _decompress_snappy(magic: int, payload: Buffer, into: bytearray | memoryview
             if size - position < len(_SNAPPY_HEADER):
                 raise _refused(SNAPPY, f"header cut at byte {position}", size)
             version, = _I32.unpack_from(view, position + 8)
-            if version < 1 and position:  # snappy-java checks only the magic of the first header
+            # snappy-java checks only the magic of the first header, and goes on after a wrong one.
+            if version < 1 and position and view[position:position + 8] == _SNAPPY_MAGIC:
                 raise _refused(SNAPPY, f"version {version} at byte {position + 8}", size)
             position += len(_SNAPPY_HEADER)
             continue

@@ -222,8 +222,8 @@ def _upper_offset(segments: Segments, row: int) -> int:
         next_offset = min(segment.read_next_offset(), (1 << 63) - 1)
         if next_offset <= following:
             return following
-        other = segments.floor_row(next_offset - 1)
-        batch = segments[other].translate_offset(next_offset - 1) if other > row else None
+        other = segments.floor_row(next_offset - 1)  # a later one, because `following` is there
+        batch = segments[other].translate_offset(next_offset - 1)
     except (CorruptDataError, KafkaStorageError):
         return following
     is_theirs = batch is not None and batch.last_offset == next_offset - 1

@@ -164,7 +164,7 @@ def _left_out(batches: _Rows, planned: LogRange) -> npt.NDArray[np.bool_]:
     if not planned.aborted:
         return left_out
     aborted = np.array(planned.aborted, np.int64)
-    aborted = aborted[np.lexsort((aborted[:, 1], aborted[:, 0]))]
+    aborted = aborted[aborted[:, 1].argsort(kind="stable")]
     marked = np.flatnonzero(is_v2 & (batches["attributes"] & ATTRIBUTE_TRANSACTIONAL != 0))
     producers = batches["producer_id"][marked]
     for producer in np.unique(producers).tolist():

@@ -323,7 +323,8 @@ class _Survey:
         spans = tuple(zip(
             positions[np.append(0, breaks + 1)].tolist() if len(rows) else (),
             ends[np.append(breaks, -1)].tolist() if len(rows) else (), strict=True))
-        directly = np.append(False, np.append(positions[1:] == ends[:-1], False))
+        # Whether each batch, and the end of the segment, follows what is before it without a gap.
+        directly = np.append(positions, extent.size) == np.append(0, ends)
         gaps = (self._gap(bad, positions, first, last, directly)
                 for bad in sorted(self._bad, key=lambda bad: bad.start))
         return Salvage(spans, tuple(gap for gap in gaps if gap is not None), _marks(positions),
@@ -347,12 +348,20 @@ class _Survey:
         elif bad.own is not None:
             if highest is not None and lowest > highest:
                 lowest, highest = bad.own
-            elif _is_missing(bad.own, first, last, directly):
+            elif self._is_missing(bad.own, first, last, directly):
                 lowest = min(lowest, bad.own[0])
                 highest = None if highest is None else max(highest, bad.own[1])
         return LogGap(bad.status.code, extent.file, bad.start, bad.end - bad.start,
                       first_offset=lowest, last_offset=highest, records=records,
                       cause=self._cause(bad))
+
+    def _is_missing(self, own: tuple[int, int], first: _Offsets, last: _Offsets,
+                    directly: npt.NDArray[np.bool_]) -> bool:
+        """Whether these offsets are missing where the next batch, or the end of the segment,
+        follows `directly` in the file, so that no gap there reports them."""
+        after = int(np.searchsorted(first, own[0]))
+        return bool(directly[after]) and (not after or int(last[after - 1]) < own[0]) and (
+            after == len(first) or own[1] < int(first[after]))
 
     def _claims(self, bad: _Bad) -> tuple[int, int, int | None] | None:
         """First offset, last offset and record count in a bad batch's own header, if the next batch
@@ -375,14 +384,6 @@ class _Survey:
             return f"the batch at byte {bad.start} has no end within the segment"
         return str(status_error(bad.status, position=bad.start, expected=bad.expected,
                                 found=bad.found))
-
-
-def _is_missing(own: tuple[int, int], first: _Offsets, last: _Offsets,
-                directly: npt.NDArray[np.bool_]) -> bool:
-    """Whether offsets are missing between two batches one of which follows `directly` in the file,
-    so that no gap there reports them."""
-    after = int(np.searchsorted(first, own[0]))
-    return bool(directly[after]) and int(last[after - 1]) < own[0] and own[1] < int(first[after])
 
 
 def _longest_rising(first: list[int], last: list[int]) -> npt.NDArray[np.intp]:

@@ -113,15 +113,23 @@ def find_past_damage_max_timestamp(segments: Iterator[LogSegment], start_offset:
             most = segment.sound_max_timestamp()
             if best is not None and most is not None and most <= best.timestamp:
                 continue
-            batches = list(_sound_batches(segment, survey, 0 if best is None else
-                                          best.timestamp + 1))
+            batches = [batch for batch in _sound_batches(
+                           segment, survey, 0 if best is None else best.timestamp + 1)
+                       if int(batch["last_offset"]) >= start_offset]
         except (CorruptDataError, KafkaStorageError):
             continue
-        for batch in sorted(batches, key=lambda one: -int(one["max_timestamp"])):
-            found = _find_if_sound(segment, batch, int(batch["max_timestamp"]), start_offset)
-            if found is not None:
-                best = found
+        found = None
+        if batches:  # the start offset may cut the first one
+            found = _latest_if_sound(segment, batches[0], start_offset)
+        for batch in sorted(batches[1:], key=lambda one: -int(one["max_timestamp"])):
+            if found is not None and int(batch["max_timestamp"]) <= found.timestamp:
                 break
+            later = _find_if_sound(segment, batch, int(batch["max_timestamp"]), start_offset)
+            if later is not None:
+                found = later
+                break
+        if found is not None and (best is None or found.timestamp > best.timestamp):
+            best = found
     return best
 
 
@@ -132,6 +140,15 @@ def _sound_batches(segment: LogSegment, survey: Survey, timestamp_ms: int
         for chunk in segment.walk(start, end):
             for row in np.flatnonzero(chunk.batches["max_timestamp"] >= timestamp_ms):
                 yield chunk.batches[row]
+
+
+def _latest_if_sound(segment: LogSegment, batch: npt.NDArray[np.void] | np.void,
+                     start_offset: int) -> TimestampOffset | None:
+    try:
+        most = _max_in_batch(segment, batch, start_offset)
+    except (CorruptDataError, KafkaStorageError):
+        return None
+    return None if most < 0 else _find_in_batch(segment, batch, most, start_offset)
 
 
 def _find_if_sound(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, timestamp_ms: int,
@@ -149,8 +166,21 @@ def _find_if_sound(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, t
 def _max_timestamp(segment: LogSegment, start_offset: int) -> int:
     if start_offset <= segment.base_offset:
         return segment.max_timestamp()[0]
-    batch = segment.translate_offset(start_offset)
-    return -1 if batch is None else segment.scan(batch.position).max_timestamp
+    for chunk in segment.walk(segment.locate(start_offset)):
+        for row in np.flatnonzero(chunk.batches["last_offset"] >= start_offset):
+            first = chunk.batches[row]
+            after = segment.scan(int(first["position"] + first["size"])).max_timestamp
+            return max(after, _max_in_batch(segment, first, start_offset))
+        if Status(chunk.status).is_error:
+            chunk.raise_for_status(segment.files.log)
+    return -1
+
+
+def _max_in_batch(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, start_offset: int
+                  ) -> int:
+    """The largest timestamp of its records from an offset on: that of the header may be that of a
+    record before."""
+    return max((timestamp for _, timestamp in _records(segment, batch, start_offset)), default=-1)
 
 
 def _find_in_segment(segment: LogSegment, timestamp_ms: int, start_offset: int
@@ -172,8 +202,17 @@ def _find_in_segment(segment: LogSegment, timestamp_ms: int, start_offset: int
 
 def _find_in_batch(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, timestamp_ms: int,
                    start_offset: int) -> TimestampOffset | None:
+    epoch = int(batch["partition_leader_epoch"])
+    for offset, timestamp in _records(segment, batch, start_offset):
+        if timestamp >= timestamp_ms:
+            return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
+    return None
+
+
+def _records(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, start_offset: int
+             ) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of the records of one batch from an offset on."""
     position, size = int(batch["position"]), int(batch["size"])
-    epoch = int(batch["partition_leader_epoch"]) if batch["magic"] >= 2 else -1
     with (segment.opened() as handle, handle.span(position, position + size) as source):
         decoder = RecordDecoder(
             source, position, position + size, columns=("offset", "timestamp"),
@@ -181,7 +220,4 @@ def _find_in_batch(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, t
             file=segment.files.log)
         for columns in decoder:
             lists = columns.to_pylists()
-            for offset, timestamp in zip(lists["offset"], lists["timestamp"], strict=True):
-                if timestamp >= timestamp_ms:
-                    return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
-    return None
+            yield from zip(lists["offset"], lists["timestamp"], strict=True)

@@ -1,0 +1,102 @@
+"""Offsets by timestamp and ranges since a time, beside a search of all records."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from seglog.arrow import DecodeOptions, decode_range
+from seglog.model import TimestampOffset
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.salvage import Salvage, SegmentExtent, Surveys
+from seglog.storage.segment import LogSegment
+from seglog.storage.timestamps import (
+    find_offset_by_timestamp, find_offset_of_max_timestamp, find_past_damage_by_timestamp,
+    find_past_damage_max_timestamp, ranges_since,
+)
+from tests.oracle.batch import Batch, Record
+from tests.oracle.writer import LogConfig, LogWriter
+
+#: (timestamp, offset, leader epoch) of each record
+Rows = list[tuple[int, int, int | None]]
+
+
+def write(path: Path, seed: int) -> Rows:
+    """A log of small segments."""
+    draw = random.Random(seed)
+    times = draw.choice([(-1,), (0,), (-1, 0), (0, 1), (-1, 0, 3, 5), (5,), (3, 5, 7, 9)])
+    writer = LogWriter(path, LogConfig(segment_bytes=draw.choice((200, 500)),
+                                       index_interval_bytes=draw.choice((0, 4096))), 10)
+    rows: Rows = []
+    offset = 10
+    for number in range(draw.randint(1, 9)):
+        stamps = [draw.choice(times) for _ in range(draw.randint(1, 3))]
+        epoch = number // 3 - 1
+        writer.append(Batch(offset, len(stamps) - 1, [
+            Record(offset + n, stamp) for n, stamp in enumerate(stamps)], base_timestamp=stamps[0],
+            max_timestamp=max(stamps), partition_leader_epoch=epoch))
+        rows += [(stamp, offset + n, epoch if epoch >= 0 else None)
+                 for n, stamp in enumerate(stamps)]
+        offset += len(stamps)
+    writer.close()
+    if draw.random() < 0.3:
+        for index in path.glob("*.timeindex"):
+            index.unlink()
+    return rows
+
+
+def first(rows: Rows, timestamp: int, start: int) -> TimestampOffset | None:
+    return next((TimestampOffset(*row) for row in rows
+                 if row[0] >= timestamp and row[1] >= start), None)
+
+
+def survey(segment: LogSegment) -> Salvage:
+    with segment.opened() as handle:
+        extent = SegmentExtent(segment.files.log, segment.base_offset, segment.size,
+                               segment.next_base_offset)
+        return Surveys().of(handle, extent, checked=True)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_search_finds_the_first_record_of_all(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "t-0"
+    rows = write(path, seed)
+    with PartitionLog.open(path) as log:
+        segments = log.segments
+        for start in range(10, rows[-1][1] + 2):
+            for timestamp in range(11):
+                expected = first(rows, timestamp, start)
+                assert find_offset_by_timestamp(segments.values(start), timestamp, start
+                                                ) == expected
+                assert find_past_damage_by_timestamp(segments.values(start), timestamp, start,
+                                                     survey) == expected
+            late = [row for row in rows if row[1] >= start and row[0] >= 0]
+            most = first(late, max((row[0] for row in late), default=0), start)
+            assert find_offset_of_max_timestamp(segments.values(start), start) == most
+            assert find_past_damage_max_timestamp(segments.values(start), start, survey) == most
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_ranges_of_a_time_leave_out_what_is_too_early(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "t-0"
+    rows = write(path, seed)
+    with PartitionLog.open(path) as log:
+        latest = {segment.base_offset: max(row[0] for row in rows if segment.base_offset <= row[1]
+                                           < (segment.next_base_offset or 1 << 60))
+                  for segment in log.segments if segment.size}
+        for timestamp, target in product(range(11), (100, 1 << 30)):
+            whole = log.ranges(target)
+            ranges = list(ranges_since(log.segments, whole, timestamp))
+            offsets = [offset for planned in ranges for columns in decode_range(
+                planned, DecodeOptions(columns=("offset",)))
+                for offset in columns.to_pylists()["offset"]]
+            assert offsets == sorted(set(offsets))
+            assert set(offsets) >= {offset for time, offset, _ in rows if time >= timestamp}
+            assert {planned.base_offset for planned in ranges} <= {
+                base for base, time in latest.items() if time >= timestamp}
+            ends = {(one.base_offset, one.end): one.start for one in whole}
+            for planned in ranges:
+                assert ends[planned.base_offset, planned.end] <= planned.start < planned.end
