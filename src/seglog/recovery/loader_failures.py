@@ -63,7 +63,8 @@ class IoFailure(LoaderFailure):
 
     def to_error(self, path: str) -> SeglogError:
         """See LoaderFailure."""
-        facts: dict[str, Any] = {name: self.where.get(name) for name in ("position", "expected", "found")}
+        facts: dict[str, Any] = {
+            name: self.where.get(name) for name in ("position", "expected", "found")}
         error = KafkaStorageError(self.number, self.message, self._file(path), **facts)
         error.kafka_name = self.kafka_error  # type: ignore[misc]
         return error
