@@ -88,11 +88,16 @@ def _check_markers(root: Path, seed: int, promises: ManagedPromises) -> None:
 def _check_refusal(root: Path, promises: ManagedPromises, error: LogLoadError) -> None:
     """The start may refuse a log with zeros at the end of a segment that is not its last: they are
     where bytes were not synced, and Kafka reads them to rebuild the producers' state
-    (LogLoader.recoverSegment, FileLogInputStream.nextBatch). Nothing flushed is lost."""
-    assert error.kafka_name == "CorruptRecordException"
+    (LogLoader.recoverSegment, FileLogInputStream.nextBatch). It may also refuse one with zeros in
+    place of the offset of a batch, which no CRC covers: Kafka takes that for an overflow
+    (LocalLog.splitOverflowedSegment). Nothing flushed is lost."""
     assert is_refused(type(error).__name__, str(error)), error
-    file = Path(str(error).split(" in file ")[1].removesuffix("."))
-    assert file.name != max(path.name for path in file.parent.glob("*.log"))
+    if error.kafka_name == "CorruptRecordException":
+        file = Path(str(error).split(" in file ")[1].removesuffix("."))
+        assert file.name != max(path.name for path in file.parent.glob("*.log"))
+    else:
+        assert error.kafka_name == "IllegalArgumentException", error
+        file = Path(str(error).split("problem path is ")[1])
     end = max(whole_texts(file), default=int(file.stem) - 1) + 1
     for name, log in promises.logs.items():
         path = next((one for home in ROOTS if (one := root / home / name).is_dir()), None)
@@ -112,14 +117,17 @@ def whole_texts(log: Path) -> dict[int, str]:
     found = {}
     with contextlib.suppress(OracleError):
         for offset, text in records_of(log.read_bytes()):
+            if offset < int(log.stem):
+                break
             found[offset] = text
     return found
 
 
 def is_refused(error: str, message: str) -> bool:
     """Whether a start refused a log because of zeros."""
-    return error == "LogLoadError" and message.startswith(
-        "Found record size 0 smaller than minimum record overhead (14) in file ")
+    return error == "LogLoadError" and message.startswith((
+        "Found record size 0 smaller than minimum record overhead (14) in file ",
+        "Split operation is only permitted for segments with overflow, "))
 
 
 def look(root: Path, seed: int, promises: ManagedPromises, *, goes_on: bool = False) -> States:
