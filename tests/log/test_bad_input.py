@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import struct
 import zlib
 from pathlib import Path
@@ -14,6 +15,7 @@ import seglog
 from seglog.errors import (
     IllegalArgumentError, KafkaStorageError, RecordValidationError, SeglogError,
 )
+from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.unified_log import UnifiedLog
 from tests.faults.box import snapshot
 from tests.log.test_fast_path import NOW, open_log
@@ -185,3 +187,45 @@ def test_messages_of_another_magic_than_their_wrapper_are_refused(tmp_path: Path
         "'s magic does not match outer magic 1 in topic partition t-0")
     assert caught.value.invalid_exception.kafka_name == "InvalidRecordException"
     log.close()
+
+
+def records(*stamped: tuple[int, bytes | None]) -> bytes:
+    """A batch of records with these timestamps and keys."""
+    builder = RecordBatchBuilder()
+    for timestamp, key in stamped:
+        builder.append(timestamp, key, b"v")
+    return builder.build()
+
+
+def test_records_of_wrong_times_are_told_by_their_numbers(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    with pytest.raises(RecordValidationError) as caught:
+        log.append_as_leader(records((NOW, b"k"), (NOW - 2 * HOUR_MS, b"k"), (NOW, b"k"),
+                                     (NOW - 3 * HOUR_MS, b"k")), 0)
+    assert [one.batch_index for one in caught.value.record_errors] == [1, 3]
+    log.close()
+
+
+def test_three_records_without_keys_are_shown(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", cleanup_policy="compact")
+    with pytest.raises(RecordValidationError) as caught:
+        log.append_as_leader(records(*[(NOW, None)] * 5), 0)
+    shown = str(caught.value.invalid_exception)
+    assert len(caught.value.record_errors) == 5 and shown.count("RecordError(") == 3
+    assert "batchIndex=2, " in shown and "5 record errors in total" in shown
+    log.close()
+
+
+def test_a_first_append_that_the_file_system_refuses_takes_its_directory_offline(
+        tmp_path: Path) -> None:
+    """By the fast path, before that is armed."""
+    log = opened(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.size + 10, before[1]))
+    try:
+        with pytest.raises(KafkaStorageError, match="Error while appending records to t-0"):
+            log.append_as_leader(records((NOW, b"k")), 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert log.context.failures.failed and log.log_end_offset == 2
+    log.close_handlers()

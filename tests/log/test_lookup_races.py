@@ -30,7 +30,7 @@ from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
 from tests.support.effort import IS_QUICK
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 NOW = 1_700_000_000_000
 SECONDS = 0.5 if IS_QUICK else 1.5
@@ -336,6 +336,19 @@ def test_a_follower_of_a_deleted_log_ends(log: UnifiedLog) -> None:
     ending.start()
     ending.join(PATIENCE)
     assert not ending.is_alive() and len(found) < 20
+
+
+@pytest.mark.parametrize("end", [UnifiedLog.close, UnifiedLog.close_handlers, UnifiedLog.delete])
+def test_a_follower_that_waits_ends_with_its_log(log: UnifiedLog,
+                                                 end: Callable[[UnifiedLog], None]) -> None:
+    append(log)
+    tail = SpanTail(log, log.log_end_offset, timeout=3600.0)
+    waiting = threading.Thread(target=lambda: list(tail), daemon=True)
+    waiting.start()
+    wait_for(lambda: bool(log.followers.waiting))
+    end(log)
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
 
 
 def test_too_many_open_files_in_a_read_are_no_failed_disk(

@@ -153,3 +153,16 @@ def test_a_thread_waits_for_its_next_job() -> None:
     wait_for(lambda: pool._idle == 1)
     assert pool.submit(threading.current_thread).result(WAIT) is first
     pool.shutdown()
+
+
+def test_fewer_threads_end_at_once() -> None:
+    """Not with the next job, which may never come."""
+    pool = WorkerPool(3, "fewer-threads")
+    assert busy(pool, 3, 3) == 3
+
+    def alive() -> int:
+        return sum(thread.name.startswith("fewer-threads") for thread in threading.enumerate())
+
+    pool.resize(1)
+    wait_for(lambda: alive() <= 1)
+    pool.shutdown()

@@ -302,3 +302,16 @@ def test_epochs_that_are_there_already_are_not_written(
                       lambda path, entries: writes.append(path))
         disk.write_epochs(epochs)
     assert writes == [str(path)] * written and path.stat().st_ino == before
+
+
+def test_a_replacement_that_fails_leaves_only_the_old_file(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(KafkaStorageError):
+        RealDisk(str(tmp_path)).replace("f", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("f", b"old")]

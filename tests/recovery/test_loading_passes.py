@@ -58,3 +58,8 @@ def test_a_directory_with_the_name_of_a_file_is_not_opened(tmp_path: Path, name:
     (tmp_path / name).mkdir()
     found = listed(tmp_path, f"{0:020d}.log")
     assert (found.opened, found.orphans, found.base_offsets.tolist()) == ({}, {}, [0])
+
+
+def test_a_swapped_snapshot_is_one_of_the_log(tmp_path: Path) -> None:
+    found = listed(tmp_path, f"{0:020d}.log", f"{7:020d}.snapshot.swap")
+    assert 7 in found.snapshots

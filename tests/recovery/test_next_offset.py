@@ -29,3 +29,16 @@ def test_a_last_batch_without_its_whole_header_fails_the_search(tmp_path: Path) 
     assert caught.value.message == (
         f"Failed to load record batch at position {len(first)} from FileRecords(size={end}, "
         f"file={path}, start=0, end={2**31 - 1})")
+
+
+@pytest.mark.parametrize(("left", "is_refused"), [(1, False), (12, False), (18, True)])
+def test_zeros_that_are_too_few_for_a_length_end_a_search(tmp_path: Path, left: int,
+                                                          is_refused: bool) -> None:
+    first, path = batch(2), str(tmp_path / f"{0:020d}.log")
+    Path(path).write_bytes(first + bytes(left))
+    with opened_log(path) as fd:
+        if is_refused:
+            with pytest.raises(LoaderFailure, match="Found record size 0"):
+                find_offset(fd, path, 0, len(first) + left, 3)
+        else:
+            assert find_offset(fd, path, 0, len(first) + left, 3) is None

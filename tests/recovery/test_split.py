@@ -67,3 +67,12 @@ def test_a_batch_without_its_timestamps_ends_a_split(
     else:
         made = write_split(disk, config, segment, base + FAR + 1)
         assert [one.base_offset for one in made] == [base, base + FAR]
+
+
+def test_the_new_logs_are_durable_before_they_replace_the_old_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + at(FAR))
+    disk, config, synced = RealDisk(str(tmp_path)), LogConfig(), []
+    monkeypatch.setattr(disk, "sync", synced.append)
+    write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    assert synced == [file_name(base, FileKind.LOG, FileState.CLEANED) for base in (0, FAR)]
