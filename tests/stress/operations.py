@@ -211,11 +211,7 @@ class Actor:
             for offset, data in zip(lists["offset"], lists["value"], strict=True):
                 assert offset > last
                 last, value = offset, Value.decode(data)
-                # Not with a tier: its listing and that of the disk are of different moments, and
-                # once in ten minutes an aborted transaction was in neither. One cause is mended. A
-                # long run without this exception has to show whether it was the only one.
-                assert (isolation != "read_committed" or value.kind != ABORTED
-                        or it.remote is not None), value
+                assert isolation != "read_committed" or value.kind != ABORTED, value
                 it.truth.saw(offset, value)
 
     def follow_from_outside(self, it: Subject) -> None:

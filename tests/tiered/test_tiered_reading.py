@@ -273,3 +273,20 @@ def test_a_transaction_index_that_leaves_the_tier_after_it_was_listed(tiered_cop
         for index in indexes:
             with pytest.raises(KafkaStorageError):
                 log.where.aborted(index)
+
+
+def test_a_local_directory_that_takes_the_place_of_the_listed_one(tiered_copy: Tiered) -> None:
+    """The partition was created again: none of its files is taken for a listed one."""
+    folder = tiered_copy.data / "t-txn-0"
+    with PartitionLog.open(folder, remote=tiered_copy.remote) as log:
+        folder.rename(folder.with_name("t-txn-0.gone"))
+        shutil.copytree(folder.with_name("t-txn-0.gone"), folder)
+        file = str(log.segments[-1].files.log)
+        index = f"{file.removesuffix('.log')}.txnindex"
+        with pytest.raises(KafkaStorageError, match="took the place"):
+            log.where.open_log(file, None)
+        with pytest.raises(KafkaStorageError, match="took the place"):
+            log.where.aborted(index)
+        log.refresh()
+        log.where.open_log(file, None).close()
+        assert len(log.where.aborted(index)) == 1

@@ -23,7 +23,9 @@ from seglog.model import EpochEntry, TopicPartition
 from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
-from seglog.storage.log_store import LOCAL, Files, LogFile, Stamp, small_file
+from seglog.storage.log_store import (
+    LOCAL, Files, ListedDirectory, LogFile, Stamp, small_file,
+)
 from seglog.storage.handles import HandleCache
 from seglog.storage.meta import META_BYTES_MAX, encode_partition_metadata, read_partition_metadata
 from seglog.storage.paths import (
@@ -78,6 +80,8 @@ class TieredFiles(SurvivesFork):
                  directory: str, local: Files | None) -> None:
         self.bucket, self.topic_partition, self.topic_id = bucket, topic_partition, topic_id
         self.directory, self._local = directory, local
+        #: The local files as long as their directory is the one that was listed.
+        self._listed = local
         self.range_factor = bucket.tree.files.range_factor
         self._table: dict[str, _File] = {}
         self._moved: dict[str, str] = {}
@@ -116,6 +120,7 @@ class TieredFiles(SurvivesFork):
         local_names: list[str] = []
         versions: dict[str, ObjectVersion] = {}
         if self._local is not None:
+            self._listed = ListedDirectory(path) if self._local is LOCAL else self._local
             try:
                 local_names = [name for name, is_directory in self._local.entries(path)
                                if not is_directory]
@@ -308,7 +313,7 @@ class TieredFiles(SurvivesFork):
         path = self._moved.get(path, path)
         found = self._table.get(path)
         if found is None:
-            files = self._local or self.bucket.tree.files
+            files = self._listed or self.bucket.tree.files
             try:
                 return files.open_log(path, version)
             except KafkaStorageError as error:
@@ -384,10 +389,10 @@ class TieredFiles(SurvivesFork):
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """See Files. A missing one in the tier is empty (KIP-405)."""
         path = self._moved.get(path, path)
-        if path in self._table or self._local is None:
+        if path in self._table or self._listed is None:
             return read_aborted(path, self._index(path))
         try:
-            return self._local.aborted(path)
+            return self._listed.aborted(path)
         except KafkaStorageError as error:
             moved = self._find_moved(path) if error.errno == errno.ENOENT else None
             if moved is None:
