@@ -20,6 +20,9 @@ from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.remote_reads import RemoteReads
 from seglog.storage.isolation import Isolation
 from seglog.storage.markers import ControlType
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, TopicIdPartition,
+)
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import KEY, TASK_MS, Tiering
 from tests.support.waiting import PATIENCE
@@ -339,3 +342,26 @@ class _JustInTime(Future[None]):
 def test_an_event_that_is_read_back_when_the_wait_for_it_times_out(tiering: Tiering) -> None:
     """It was not in vain: the copy would be made once more."""
     tiering.task(CopyTask).wait(_JustInTime())
+
+
+def test_a_partition_loses_its_oldest_segment_first(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in retention: a reader that still finds a segment knows where its transactions ended."""
+    tiering.append(30)
+    tiering.copy()
+    starts = {one.remote_log_segment_id: one.start_offset for one in tiering.segments()}
+    metadata = tiering.tiering.metadata
+    every, update, updated = (metadata.list_all_remote_log_segments,
+                              metadata.update_remote_log_segment_metadata, [])
+
+    def listed(key: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+        return sorted(every(key), key=lambda one: -one.start_offset)
+
+    def noted(one: RemoteLogSegmentMetadataUpdate) -> Future[None]:
+        updated.append(starts[one.remote_log_segment_id])
+        return update(one)
+
+    monkeypatch.setattr(metadata, "list_all_remote_log_segments", listed)
+    monkeypatch.setattr(metadata, "update_remote_log_segment_metadata", noted)
+    tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
+    assert len(starts) > 2 and updated == [*sorted(starts.values())] * 2

@@ -1,5 +1,4 @@
-"""Tiering of a LogManager: copy, expiration and follower tasks, and reads (Kafka:
-RemoteLogManager)."""
+"""The tasks of a tiered LogManager, and its reads (Kafka: RemoteLogManager)."""
 
 from __future__ import annotations
 
@@ -303,7 +302,8 @@ class RemoteLogManager(ProcessBound):
             self.metadata.on_stop_partitions(stopped)
 
     def _delete_partition(self, key: TopicIdPartition) -> None:
-        segments = self.metadata.list_all_remote_log_segments(key)
+        segments = sorted(  # the oldest is deleted first: see RemoteReads.read
+            self.metadata.list_all_remote_log_segments(key), key=lambda one: one.start_offset)
 
         def announce(state: RemoteLogSegmentState) -> None:
             for future in [self.metadata.update_remote_log_segment_metadata(
