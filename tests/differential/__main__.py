@@ -21,12 +21,8 @@ LOADERS: dict[str, tuple[Loader, bool]] = {"load": (load, False), "predict": (pr
 
 def replay(path: Path) -> int:
     """Prints each recorded case that our side answers in another way."""
-    wrong = 0
     with recorder.Recorder(golden.unpack()) as ours:
-        for name, said in ours.replayed(recorded.read(path)[1]):
-            print(f"{name}: {said}".replace("\n", " "))
-            wrong += 1
-    return 1 if wrong else 0
+        return recorded.told(ours.replayed(recorded.read(path)[1]))
 
 
 def main() -> int:
@@ -39,12 +35,7 @@ def main() -> int:
     parser.add_argument("--make", type=Path, metavar="DIR",
                         help="only make the first case in DIR, and print what was done")
     parser.add_argument("--show", action="store_true", help="print both answers")
-    parser.add_argument("--record", type=Path, metavar="FILE",
-                        help="write what both answer the same, for the tests without Java")
-    parser.add_argument("--choose", type=int, metavar="N",
-                        help="record N of the cases, those that run the most branches")
-    parser.add_argument("--replay", type=Path, metavar="FILE",
-                        help="only ours beside a recording")
+    recorded.add_options(parser)
     args = parser.parse_args()
     if args.replay:
         return replay(args.replay)

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.following import RangeTail, SpanTail
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.scheduler import Scheduler
 from seglog.log.unified_log import UnifiedLog
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.isolation import Isolation
 from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
+from tests.log.test_lookup_races import NOW, log
 
-NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[UnifiedLog]:
-    scheduler = Scheduler(1)
-    scheduler.startup()
-    config = LogConfig.from_properties({
-        "internal.segment.bytes": "1000", "index.interval.bytes": "100", "retention.ms": "-1",
-        "segment.jitter.ms": "0", "file.delete.delay.ms": "0",
-        "message.timestamp.after.max.ms": "9223372036854775807"})
-    made = UnifiedLog.create(tmp_path / "data" / "t-0", config, scheduler=scheduler)
-    yield made
-    scheduler.shutdown()
-    made.close_handlers()
+__all__ = ["log"]
 
 
 def append(log: UnifiedLog, count: int = 1, **header: int) -> None:

@@ -30,11 +30,7 @@ def record(args: argparse.Namespace) -> int:
 
 def replay(path: Path) -> int:
     """Prints each recorded sequence that our side answers in another way."""
-    wrong = 0
-    for name, said in recorder.replayed(recorded.read(path)[1]):
-        print(f"{name}: {said}".replace("\n", " "))
-        wrong += 1
-    return 1 if wrong else 0
+    return recorded.told(recorder.replayed(recorded.read(path)[1]))
 
 
 def main() -> int:
@@ -48,12 +44,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=20, help="differences to print (default 20)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write each difference there")
     parser.add_argument("--clean", action="store_true", help="sequences for the log cleaner")
-    parser.add_argument("--record", type=Path, metavar="FILE",
-                        help="write what both answer the same, for the tests without Java")
-    parser.add_argument("--choose", type=int, metavar="N",
-                        help="record N of the cases, those that run the most branches")
-    parser.add_argument("--replay", type=Path, metavar="FILE",
-                        help="only ours beside a recording")
+    recorded.add_options(parser)
     args = parser.parse_args()
     if args.record or args.replay:
         return record(args) if args.record else replay(args.replay)

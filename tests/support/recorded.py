@@ -6,6 +6,7 @@ each part of the answer. A replay needs no JVM.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -79,6 +80,25 @@ def write(path: Path, lines: Iterable[Line]) -> None:
     """A recording: a line of what it depends on, then one of each case."""
     rows = [{"libraries": libraries()}, *lines]
     path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What a command takes that records and replays."""
+    parser.add_argument("--record", type=Path, metavar="FILE",
+                        help="write what both answer the same, for the tests without Java")
+    parser.add_argument("--choose", type=int, metavar="N",
+                        help="record N of the cases, those that run the most branches")
+    parser.add_argument("--replay", type=Path, metavar="FILE",
+                        help="only ours beside a recording")
+
+
+def told(wrong: Iterable[tuple[str, str]]) -> int:
+    """Prints each difference of a replay by the name of its case; the command's exit code."""
+    code = 0
+    for name, said in wrong:
+        print(f"{name}: {said}".replace("\n", " "))
+        code = 1
+    return code
 
 
 def steady(module: str, lines: list[Line], place: Path) -> list[Line]:

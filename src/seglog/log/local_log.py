@@ -158,9 +158,8 @@ class LocalLog:
             raise closed_error(f"The log of {self.topic_partition} in {self.path} is closed")
 
     def check_not_deleted(self) -> None:
-        """The same, for a reader that found no segments: a deletion that takes them away is waited
-        for, with the lock."""
-        with self.lock:
+        """The same; a deletion that has taken the segments away is waited for, with the lock."""
+        with nullcontext() if len(self.segments) else self.lock:
             self.check_open()
 
     def check_current(self) -> None:
@@ -369,12 +368,10 @@ class LocalLog:
         """Gives its files their names for deletion; an empty log file keeps its own, and becomes
         that of the successor. A crash between the two names would leave a log without segments,
         which begins at 0 (as in Kafka)."""
-        names, deleted = old.names(FileState.LIVE), old.names(FileState.DELETED)
-        if old.size == 0 and (size := self.disk.size(names[0])) is not None:
-            self.disk.create(deleted[0], size)
-            names, deleted = names[1:], deleted[1:]
-        for name, new_name in zip(names, deleted, strict=True):
-            self.disk.rename(name, new_name)
+        size = None if old.size else self.disk.size(old.log_name)
+        if size is not None:
+            self.disk.create(old.names(FileState.DELETED)[0], size)
+        old.rename(FileState.LIVE, FileState.DELETED, keeps_log=size is not None)
 
     def delete_segment_files(self, segments: Sequence[SegmentFiles], *,
                              at_once: bool = False) -> None:

@@ -93,9 +93,7 @@ class LogReads:
         try:
             return self._readers.read_steadily(read, self._readers.is_current)
         except OffsetOutOfRangeError:
-            if not len(local.segments):
-                local.check_not_deleted()
-            local.check_open()
+            local.check_not_deleted()
             raise
         except OSError:
             with local.guarded(text, reads=True):

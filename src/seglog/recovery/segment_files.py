@@ -215,7 +215,8 @@ class SegmentFiles:
         """The names of its four files with this suffix, in Kafka's order."""
         return file_names(self.base_offset, SEGMENT_FILES, state)
 
-    def rename(self, old: FileState, new: FileState) -> None:
-        """Changes the suffix of all its files that exist, in Kafka's order."""
-        for name, new_name in zip(self.names(old), self.names(new), strict=True):
+    def rename(self, old: FileState, new: FileState, *, keeps_log: bool = False) -> None:
+        """Changes the suffix of all its files that exist, in Kafka's order; with `keeps_log` of its
+        indexes alone."""
+        for name, new_name in list(zip(self.names(old), self.names(new), strict=True))[keeps_log:]:
             self.disk.rename(name, new_name)
