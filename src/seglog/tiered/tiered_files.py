@@ -17,7 +17,7 @@ import numpy.typing as npt
 from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
 from seglog._native.scan import PartitionListing, list_names
 from seglog._native.status import Status, status_error
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.forks import SurvivesFork
 from seglog.model import EpochEntry, TopicPartition
 from seglog.objects.store import Block, ObjectVersion
@@ -121,14 +121,9 @@ class TieredFiles(SurvivesFork):
         versions: dict[str, ObjectVersion] = {}
         if self._local is not None:
             self._listed = ListedDirectory(path) if self._local is LOCAL else self._local
-            try:
+            with storage_errors(path):  # of a partition that was moved or deleted
                 local_names = [name for name, is_directory in self._local.entries(path)
                                if not is_directory]
-            except KafkaStorageError:
-                raise
-            except OSError as error:  # a partition that was moved or deleted
-                raise KafkaStorageError(error.errno, error.strerror or str(error),
-                                        error.filename) from None
             versions.update(self._local.listing(path)[1])
         catalog, skipped = self._look(path, _first_base(local_names))
         self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
