@@ -132,7 +132,7 @@ def another_partition(slow: Slow) -> UnifiedLog:
     first, slow.log = slow.log, log
     slow.append(12)
     slow.log = first
-    slow.tiering._tasks[CopyTask, key].task.run()
+    slow.tiering._tasks.of(key)[CopyTask].run()
     log.delete_old_segments()
     assert log.local_log_start_offset > log.log_start_offset == 0
     return log

@@ -314,8 +314,7 @@ def test_followers(make: Make) -> None:
     one.append(12)
     one.copy()
     one.tiering.on_leadership_change([], [KEY])
-    kinds = {kind for kind, _ in one.tiering._tasks}
-    assert kinds == {FollowerTask}
+    assert set(one.tiering._tasks.of(ID_KEY)) == {FollowerTask}
     one.log._watermarks.highest_offset_in_remote_storage = -1
     one.follow()
     assert one.log.highest_offset_in_remote_storage == one.bases()[-1] - 1
@@ -325,7 +324,7 @@ def test_followers(make: Make) -> None:
     one.clock.sleep(10 * TASK_MS)
     assert one.storage.starts() == before
     one.tiering.on_leadership_change([KEY])
-    assert {kind for kind, _ in one.tiering._tasks} == {CopyTask, ExpirationTask}
+    assert set(one.tiering._tasks.of(ID_KEY)) == {CopyTask, ExpirationTask}
     one.copy()
     assert len(one.storage.starts()) > len(before)
 
@@ -337,7 +336,7 @@ def test_deleting_the_topic(make: Make) -> None:
     contents(one)
     one.tiering.stop_partitions([KEY], delete_remote_log=True)
     assert one.storage.starts() == [] and not one.tiering.is_partition_ready(KEY)
-    assert not one.tiering._tasks
+    assert not one.tiering._tasks.of(ID_KEY)
     assert "RemoteCopyLagBytes,topic=orders" not in str(one.manager.metrics.snapshot())
     one.tiering.stop_partitions([KEY])  # not expected, and harmless
 
@@ -351,11 +350,11 @@ def test_switching_copies_and_tiering_off(make: Make) -> None:
     one.log.delete_old_segments()
     one.manager.update_topic_config("orders", {**base, "remote.log.copy.disable": "true"})
     one.tiering.on_config_change("orders")
-    assert {kind for kind, _ in one.tiering._tasks} == {ExpirationTask}
+    assert set(one.tiering._tasks.of(ID_KEY)) == {ExpirationTask}
     one.manager.update_topic_config("orders", {
         **base, "remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
     one.tiering.on_config_change("orders")
-    assert one.storage.starts() == [] and not one.tiering._tasks
+    assert one.storage.starts() == [] and not one.tiering._tasks.of(ID_KEY)
     assert one.log.log_start_offset == one.bases()[0]
     assert len(contents(one, one.log.log_start_offset)) == 12 - one.bases()[0]
 
@@ -374,7 +373,7 @@ def test_the_copy_quota(make: Make) -> None:
     quota.record(1_000_000)
     copying = threading.Thread(target=one.copy, daemon=True)
     copying.start()
-    wait_for(one.tiering._copy_quota._turn.locked)
+    wait_for(one.tiering._tasks._copy_quota._turn.locked)
     assert one.storage.starts() == []
     one.tiering.reconfigure({"remote.log.manager.copy.max.bytes.per.second": 10**9})
     assert quota.throttle_ms() == 0
@@ -388,7 +387,7 @@ def test_a_copy_that_waits_for_its_quota_is_cancelled(make: Make) -> None:
     one.tiering.copy_quota.record(1_000_000)
     copying = threading.Thread(target=one.copy, daemon=True)
     copying.start()
-    wait_for(one.tiering._copy_quota._turn.locked)
+    wait_for(one.tiering._tasks._copy_quota._turn.locked)
     one.task(CopyTask).cancel()
     copying.join(60)
     assert not copying.is_alive() and one.storage.starts() == [] and one.segments() == []

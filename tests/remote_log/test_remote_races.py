@@ -182,26 +182,56 @@ def test_a_time_of_a_log_that_is_deleted_during_the_search(
     assert caught.value.code == CLOSED
 
 
-def test_a_copy_that_ends_after_the_deletion_of_its_topic_began(tiering: Tiering,
-                                                                monkeypatch: pytest.MonkeyPatch
-                                                                ) -> None:
-    """The deletion waits for it: nobody would ever delete that segment."""
+class _SlowCopies:
+    """Copies of which each waits until it may go on."""
+
+    def __init__(self, tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._copy = tiering.storage.copy_log_segment_data
+        self.began, self.goes_on, self.started = Event(), Event(), list[int]()
+        monkeypatch.setattr(tiering.storage, "copy_log_segment_data", self._slowly)
+
+    def _slowly(self, segment: RemoteLogSegmentMetadata, data: object) -> object:
+        self.started.append(segment.start_offset)
+        self.began.set()
+        assert self.goes_on.wait(PATIENCE)
+        return self._copy(segment, data)
+
+
+@pytest.mark.parametrize("before", ["nothing", "following", "following and leading"])
+def test_a_copy_that_ends_after_the_deletion_of_its_topic_began(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """The deletion waits for it: nobody would ever delete that segment. Whether the partition is
+    led meanwhile does not matter."""
     tiering.append(12)
-    copy, goes_on, began = tiering.storage.copy_log_segment_data, Event(), Event()
-
-    def copy_slowly(*arguments: object) -> object:
-        began.set()
-        assert goes_on.wait(PATIENCE)
-        return copy(*arguments)
-
-    monkeypatch.setattr(tiering.storage, "copy_log_segment_data", copy_slowly)
+    slow = _SlowCopies(tiering, monkeypatch)
     copying = Thread(target=tiering.clock.sleep, args=(TASK_MS,))
     copying.start()
-    assert began.wait(PATIENCE)
-    Timer(.3, goes_on.set).start()
+    assert slow.began.wait(PATIENCE)
+    if before.startswith("following"):
+        tiering.tiering.on_leadership_change([], [KEY])
+    if before.endswith("leading"):
+        tiering.tiering.on_leadership_change([KEY])
+    Timer(.3, slow.goes_on.set).start()
     tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
     copying.join(PATIENCE)
-    assert began.is_set() and tiering.storage.starts() == []
+    assert slow.started and tiering.storage.starts() == []
+
+
+def test_a_partition_that_is_led_again_while_a_segment_is_copied(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copies go on after that one: no segment is copied twice."""
+    tiering.append(12)
+    slow = _SlowCopies(tiering, monkeypatch)
+    copying = Thread(target=tiering.clock.sleep, args=(TASK_MS,))
+    copying.start()
+    assert slow.began.wait(PATIENCE)
+    tiering.tiering.on_leadership_change([], [KEY])
+    tiering.tiering.on_leadership_change([KEY])
+    Timer(.3, slow.goes_on.set).start()
+    tiering.clock.sleep(TASK_MS)  # the copies that were started now
+    copying.join(PATIENCE)
+    tiering.clock.sleep(TASK_MS)
+    assert slow.started == tiering.storage.starts() == tiering.bases()[:-1]
 
 
 def test_a_time_of_a_log_whose_topic_is_deleted_during_the_search(

@@ -78,7 +78,7 @@ class Tiering:
         self.log.update_high_watermark(self.log.log_end_offset)
 
     def task(self, kind: type[RemoteLogTask]) -> RemoteLogTask:
-        return self.tiering._tasks[kind, ID_KEY].task
+        return self.tiering._tasks.of(ID_KEY)[kind]
 
     def copy(self) -> None:
         self.task(CopyTask).run()

@@ -15,7 +15,7 @@ from seglog.errors import (
 )
 from seglog.forks import ProcessBound, ending
 from seglog.log.read import FetchDataInfo
-from seglog.log.scheduler import ScheduledTask, Scheduler, Time
+from seglog.log.scheduler import Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager
 from seglog.model import TimestampOffset, TopicPartition
@@ -26,13 +26,14 @@ from seglog.remote_log.embedded_topic import EmbeddedMetadataTopic
 from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.index_cache import RemoteIndexCache
 from seglog.remote_log.metadata_manager import BrokerReadyCallback, RemoteLogMetadataManager
+from seglog.remote_log.partition_tasks import PartitionTasks
 from seglog.remote_log.plugins import ClassLoaderAwareRemoteLogMetadataManager, load_plugin
 from seglog.remote_log.quotas import RemoteQuota
 from seglog.remote_log.remote_config import KAFKA_TOPIC_BASED_MANAGER, RemoteLogManagerConfig
 from seglog.remote_log.remote_fetch import RemoteFetches, nothing_at
 from seglog.remote_log.remote_reads import RemoteReads
 from seglog.remote_log.remote_stats import RemoteStats
-from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask, TaskContext
+from seglog.remote_log.remote_task import FollowerTask, TaskContext
 from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from seglog.storage.isolation import Isolation
 from seglog.tiered.remote_records import RemoteLogSegmentMetadataUpdate, TopicIdPartition
@@ -52,38 +53,6 @@ def topic_based_manager(manager: LogManager, time: Time) -> TopicBasedRemoteLogM
     return TopicBasedRemoteLogMetadataManager(
         lambda config: ClusterMetadataTopic(config) if config.has_cluster
         else EmbeddedMetadataTopic(manager, config, time), time=time)
-
-
-class _Repeated:
-    """A task that runs again `interval_ms` after the end of each run."""
-
-    def __init__(self, scheduler: Scheduler, name: str, task: RemoteLogTask,
-                 interval_ms: int) -> None:
-        self.task = task
-        self._scheduler, self._name, self._interval_ms = scheduler, name, interval_ms
-        self._lock = threading.RLock()
-        self._next: ScheduledTask | None = None
-        self._schedule(0)
-
-    def _schedule(self, delay_ms: int) -> None:
-        with self._lock:
-            if not self.task.is_cancelled:
-                scheduled = self._scheduler.schedule_once(self._name, self._run, delay_ms)
-                if not scheduled.done:
-                    self._next = scheduled
-
-    def _run(self) -> None:
-        self.task.run()
-        self._schedule(self._interval_ms)
-
-    def cancel(self, *, waits: bool = False) -> None:
-        self.task.cancel()
-        with self._lock:
-            found = self._next
-        if found is not None:
-            found.cancel()
-            if waits:
-                found.join()
 
 
 class RemoteLogManager(ProcessBound):
@@ -120,22 +89,19 @@ class RemoteLogManager(ProcessBound):
             manager.log_dirs[0], self.storage, config.index_file_cache_total_size_bytes,
             config.index_file_cache_ttl_ms, self._time)
         self._reads = RemoteReads(self.metadata, self.storage, self.indexes)
-        self._context = TaskContext(config, self.metadata, self.storage, manager.get_log,
-                                    self._time, self.stats)
         self.copy_quota = RemoteQuota(
             config.copy_max_bytes_per_second, config.copy_quota_window_num,
             config.copy_quota_window_size_seconds * 1000, self._time)
         self.fetch_quota = RemoteQuota(
             config.fetch_max_bytes_per_second, config.fetch_quota_window_num,
             config.fetch_quota_window_size_seconds * 1000, self._time)
-        self._copy_quota = CopyQuota(self.copy_quota)
-        self._owns_schedulers = schedulers is None
-        self._copies, self._expirations, self._followers = schedulers or self._pools()
+        self._tasks = PartitionTasks(
+            TaskContext(config, self.metadata, self.storage, manager.get_log, self._time,
+                        self.stats), CopyQuota(self.copy_quota), schedulers)
         self._fetches = RemoteFetches(config, self._reads, self.fetch_quota, self.stats,
                                       manager.metrics)
         self._lock = threading.RLock()
         self._topic_ids: dict[TopicPartition, bytes] = {}
-        self._tasks: dict[tuple[type[RemoteLogTask], TopicIdPartition], _Repeated] = {}
         self._is_closed = False
         self._gauges = self._register_gauges()
         manager.remote_lookups.offset_by_timestamp = self._offset_by_timestamp
@@ -143,17 +109,11 @@ class RemoteLogManager(ProcessBound):
             manager.register_startup_callback(self.metadata.on_broker_ready)
 
     def _register_gauges(self) -> list[str]:
-        def copies_idle() -> float:
-            with self._lock:
-                busy = sum(one.task.is_running for (kind, _), one in self._tasks.items()
-                           if kind is CopyTask)
-            return 1 - busy / self.config.copier_thread_pool_size
-
         metrics = self._manager.metrics
         copies, fetches = self.copy_quota.throttle_times, self.fetch_quota.throttle_times
         return [
             *metrics.group("kafka.log.remote", "RemoteLogManager").gauges(
-                {"RemoteLogManagerTasksAvgIdlePercent": copies_idle}, {}),
+                {"RemoteLogManagerTasksAvgIdlePercent": self._tasks.copies_idle}, {}),
             *metrics.group("kafka.server", "RemoteLogManager").gauges({
                 "remote-copy-throttle-time-avg": copies.average,
                 "remote-copy-throttle-time-max": copies.maximum,
@@ -178,16 +138,6 @@ class RemoteLogManager(ProcessBound):
                            config.metadata_manager_class_path)
         return ClassLoaderAwareRemoteLogMetadataManager(made)
 
-    def _pools(self) -> tuple[Scheduler, Scheduler, Scheduler]:
-        config = self.config
-        found = tuple(Scheduler(size, thread_name_prefix=f"kafka-rlm-{name}-thread-pool-")
-                      for name, size in (("copy", config.copier_thread_pool_size),
-                                         ("expiration", config.expiration_thread_pool_size),
-                                         ("follower", config.follower_thread_pool_size)))
-        for one in found:
-            one.startup()
-        return found[0], found[1], found[2]
-
     # ---- partitions
 
     def on_leadership_change(self, leaders: Iterable[TopicPartition],
@@ -205,16 +155,16 @@ class RemoteLogManager(ProcessBound):
             self._topic_ids |= {_plain(key): key.topic_id for key in (*ours, *others)}
         self.metadata.on_partition_leadership_changes(list(ours), list(others))
         for key in others:
-            self._cancel(key, CopyTask, ExpirationTask)
+            self._tasks.cancel(key, CopyTask, ExpirationTask)
             self.stats.forget(key.topic, key.partition)
-            self._start(FollowerTask, key)
+            self._tasks.start(FollowerTask, key)
         for key, log in ours.items():
-            self._cancel(key, FollowerTask)
+            self._tasks.cancel(key, FollowerTask)
             if log.config.remote_log_copy_disable:
-                self._stop_copying(key)
+                self._tasks.stop_copying(key)
             else:
-                self._start(CopyTask, key)
-            self._start(ExpirationTask, key)
+                self._tasks.start(CopyTask, key)
+            self._tasks.start(ExpirationTask, key)
 
     def _tiered(self, partitions: Iterable[TopicPartition]
                 ) -> Iterable[tuple[TopicIdPartition, UnifiedLog]]:
@@ -225,37 +175,6 @@ class RemoteLogManager(ProcessBound):
                     raise RemoteStorageError(f"{log.path}: the log has no topic id, so that it "
                                              "cannot be tiered")
                 yield TopicIdPartition(log.topic_id.bytes, key.topic, key.partition), log
-
-    def _start(self, kind: type[RemoteLogTask], key: TopicIdPartition) -> None:
-        with self._lock:
-            if self._is_closed or (kind, key) in self._tasks:
-                return
-            if kind is CopyTask:
-                task: RemoteLogTask = CopyTask(self._context, key, self._copy_quota)
-                scheduler, name = self._copies, f"rlm-copy-{_plain(key)}"
-            elif kind is ExpirationTask:
-                task = ExpirationTask(self._context, key)
-                scheduler, name = self._expirations, f"rlm-expiration-{_plain(key)}"
-            else:
-                task = FollowerTask(self._context, key)
-                scheduler, name = self._followers, f"rlm-follower-{_plain(key)}"
-            self._tasks[kind, key] = _Repeated(scheduler, name, task,
-                                               self.config.task_interval_ms)
-
-    def _cancel(self, key: TopicIdPartition, *kinds: type[RemoteLogTask],
-                waits: bool = False) -> None:
-        with self._lock:
-            found = [self._tasks.pop((kind, key), None) for kind in kinds]
-        for one in found:
-            if one is not None:
-                one.cancel(waits=waits)
-
-    def _stop_copying(self, key: TopicIdPartition) -> None:
-        with self._lock:
-            found = self._tasks.get((CopyTask, key))
-        self._cancel(key, CopyTask)
-        if found is not None and isinstance(found.task, CopyTask):
-            found.task.reset_lag()
 
     def on_config_change(self, topic: str) -> None:
         """Call after `LogManager.update_topic_config`: tiering or copying was enabled or disabled.
@@ -287,8 +206,8 @@ class RemoteLogManager(ProcessBound):
                 _logger.warning("StopPartition call is not expected for partition: %s", key)
                 continue
             try:
-                self._cancel(key_id, CopyTask, ExpirationTask, FollowerTask,
-                             waits=delete_remote_log)  # a copy that ends later would stay for ever
+                # A copy that ended after the deletion would stay for ever.
+                self._tasks.stop(key_id, waits=delete_remote_log)
                 self.stats.forget(key.topic, key.partition)
                 self._fetches.forget(key)
                 if delete_remote_log:
@@ -457,9 +376,8 @@ class RemoteLogManager(ProcessBound):
             "remote.log.manager.fetch.max.bytes.per.second": self.fetch_quota.update,
             "remote.log.index.file.cache.total.size.bytes": self.indexes.resize,
             "remote.log.reader.threads": self._fetches.pool.resize,
-            "remote.log.manager.copier.thread.pool.size": self._copies.resize_thread_pool,
-            "remote.log.manager.expiration.thread.pool.size": self._expirations.resize_thread_pool,
-            "remote.log.manager.follower.thread.pool.size": self._followers.resize_thread_pool}
+            **{f"remote.log.manager.{name}.thread.pool.size": pool.resize_thread_pool
+               for name, pool in self._tasks.pools.items()}}
         settings = {one.name: one for one in RemoteLogManagerConfig.settings().values()}
         for name in properties:
             if name not in changes:
@@ -476,14 +394,8 @@ class RemoteLogManager(ProcessBound):
             if self._is_closed:
                 return
             self._is_closed = True
-            tasks = list(self._tasks.values())
-            self._tasks.clear()
         self._manager.remote_lookups.offset_by_timestamp = None
-        for one in tasks:
-            one.cancel()
-        if self._owns_schedulers:
-            for scheduler in (self._copies, self._expirations, self._followers):
-                scheduler.shutdown()
+        self._tasks.close()
         self._fetches.close()
         self.indexes.close()
         self.metadata.close()
