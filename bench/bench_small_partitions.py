@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from bench.bench_startup import SMALL_PARTITIONS, counted, start_up, written
+from bench.bench_startup import SMALL_PARTITIONS, counted, start_up, started, written
 from bench.data import last_base_offset
 from bench.floors import Floors
 from bench.harness import Against, Compare, Row, Timed, pick
@@ -222,6 +222,19 @@ def test_unclean_with_appends_everywhere(compare: Compare, small: Path) -> None:
     compare(f"unclean start, {WHAT}, all with records to recover", run,
             [Against("Kafka's LogManager, warm", lambda: theirs(home), once=True, check=CHECK)],
             work=SMALL_PARTITIONS, unit="partitions", check=CHECK)
+
+
+def test_memory(compare: Compare, small: Path) -> None:
+    """Goal: under 2 KiB a partition, as measured by the system."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("resident memory: Linux only")
+    compare.run_once(lambda: None)
+    many = written(small.with_name("startup-ten-times"), SEGMENTS, MANY)
+    told = started(many, small, "manager", "resident")
+    assert told["segments"] == MANY * SEGMENTS
+    kept = told["kept"] / MANY
+    compare.add(Row(f"memory of {MANY:,} partitions of {SEGMENTS} segments, LogManager", "B each",
+                    kept, "resident, goal", 2048.0, kept / 2048, goal=1.0, at_most=True))
 
 
 def test_ten_times_as_many(compare: Compare, small: Path) -> None:

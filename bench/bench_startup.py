@@ -158,7 +158,7 @@ def test_many(compare: Compare, many: Path) -> None:
     """Goals: a start with 1,024 descriptors, and under 300 bytes a segment as measured by the
     system and by Python."""
     compare.run_once(lambda: None)
-    told = {(what, memory): _started(many, what, memory)
+    told = {(what, memory): started(many / "many", many / "few", what, memory)
             for what in ("manager", "read") for memory in ("resident", "traced")}
     for (what, memory), one in told.items():
         assert one["segments"] == MANY_SEGMENTS
@@ -180,9 +180,10 @@ def test_many(compare: Compare, many: Path) -> None:
         read["startup_seconds"] / one["startup_seconds"]))
 
 
-def _started(many: Path, what: str, memory: str) -> dict[str, float]:
+def started(root: Path, warm_up: Path, what: str, memory: str) -> dict[str, float]:
+    """One start in a process of its own, as `bench.startup` tells it."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.startup", str(many / "many"), str(many / "few"), what, memory,
+        [sys.executable, "-m", "bench.startup", str(root), str(warm_up), what, memory,
          str(FEW_DESCRIPTORS)], capture_output=True, text=True, check=False,
         cwd=Path(__file__).resolve().parents[1])
     assert not done.returncode, done.stderr
