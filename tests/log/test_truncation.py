@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,13 @@ def test_a_roll_of_an_empty_segment_leaves_no_moment_without_a_log_file(
     assert renamed == [f"{12:020d}.index.deleted", f"{12:020d}.timeindex.deleted"]
     assert [Path(f"{file}{suffix}").stat().st_size for suffix in ("", ".deleted")] == [size, size]
     assert logged.append() == 12 and logged.bases == [12]
+
+
+def test_a_roll_of_an_empty_segment_preallocates_by_the_settings_of_now(tmp_path: Path) -> None:
+    logged = Logged(tmp_path, preallocate="true", segment_bytes=2**20)
+    file = Path(logged.log.path, f"{0:020d}.log")
+    logged.log.update_config(replace(logged.log.config, internal_segment_bytes=2**16))
+    for size in (2**20, 2**16):
+        logged.log.roll()
+        assert [Path(f"{file}{suffix}").stat().st_size for suffix in ("", ".deleted")] == [
+            2**16, size]
