@@ -230,3 +230,23 @@ def test_a_rebuild_takes_a_segment_as_a_whole(path: Path) -> None:
     one.log.truncate_to(3)
     assert [entry.first_offset for entry in one.log.active_producers()[0].batches] == [0, 2]
     one.log.close()
+
+
+def test_a_follower_that_gets_transactions_of_one_producer_at_once(path: Path) -> None:
+    """The index says of the first that nothing was open below the start of the other producer's,
+    as in Kafka; readers find the second all the same."""
+    leader = Log(path)
+    for sequence in (0, 2):
+        leader.send(1, sequence, count=2)
+        leader.end(1)
+    leader.send(2, 0)
+    leader.replicate()
+    follower = Log(path.with_name("t-1"))
+    follower.log.append_as_follower(leader.log.read(0, 2**20, "log_end", True).records, 0)
+    follower.replicate()
+    assert [(one.first_offset, one.last_offset, one.last_stable_offset)
+            for one in follower.log.collect_aborted_transactions(0, 100)] == [(0, 2, 6), (3, 5, 6)]
+    assert [one.first_offset for one in follower.log.collect_aborted_transactions(0, 4)] == [0, 3]
+    assert follower.committed()[1] == leader.committed()[1] == [(1, 0), (1, 3)]
+    leader.log.close()
+    follower.log.close()

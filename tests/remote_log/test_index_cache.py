@@ -77,6 +77,10 @@ def test_the_search_for_aborted_transactions_ends_where_no_other_can_follow(tmp_
     assert indexes.aborted_between(0, 20) == (aborted[:2], True)
     assert indexes.aborted_between(0, 6) == (aborted[:2], True)
     assert indexes.aborted_between(0, 5) == (aborted[:1], True)
+    of_one_append = [AbortedTxn(1, 0, 9, 26), AbortedTxn(1, 10, 19, 26)]
+    indexes = indexes_with(tmp_path, encode_entries(of_one_append))
+    assert indexes.aborted_between(3, 10) == (of_one_append[:1], True)
+    assert indexes.aborted_between(3, 11) == (of_one_append, True)
 
 
 def test_a_large_transaction_index_becomes_no_objects(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ class LocalReads:
             for aborted in self._readers.aborted(view, base):
                 if aborted.last_offset >= start_offset and aborted.first_offset < upper_bound:
                     found.append(aborted)
-                if aborted.last_stable_offset >= upper_bound:
+                if aborted.ends_search(upper_bound):
                     return found
             base = view.higher(base)
         return found

@@ -70,7 +70,9 @@ class RemoteIndexes:
     def aborted_between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTxn], bool]:
         """The aborted transactions that may have records in `[start_offset, end_offset)`, and
         whether no later entry, of this or the next segment, can be of another one."""
-        ends = np.flatnonzero(self._aborted["last_stable_offset"] >= end_offset)
+        ends = np.flatnonzero(  # see AbortedTxn.ends_search
+            (self._aborted["last_stable_offset"] >= end_offset)
+            & (self._aborted["last_offset"] >= end_offset - 1))
         known = self._aborted[:ends[0] + 1] if len(ends) else self._aborted
         return to_aborted_txns(known[(known["last_offset"] >= start_offset)
                                      & (known["first_offset"] < end_offset)]), len(ends) > 0
