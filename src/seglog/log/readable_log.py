@@ -42,11 +42,12 @@ from seglog.storage.batches import FetchData
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.isolation import Isolation, check_isolation
 from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
+from seglog.storage.meta import format_uuid
 from seglog.storage.paths import DirectoryKind
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.stream import DecodeOptions, RecordBatchStream
 
-__all__ = ["LastRecord", "ReadableLog"]
+__all__ = ["LastRecord", "ReadableLog", "described"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,15 @@ class LastRecord:
 
     last_data_offset: int | None
     producer_epoch: int
+
+
+def described(path: str, key: TopicPartition, topic_id: uuid.UUID | None, high_watermark: int,
+              last_stable_offset: int, log_start_offset: int, log_end_offset: int) -> str:
+    """A log in Kafka's text form (UnifiedLog.toString)."""
+    id_text = "" if topic_id is None else f", topicId={format_uuid(topic_id)}"
+    return (f"Log(dir={path}{id_text}, topic={key.topic}, partition={key.partition}, "
+            f"highWatermark={high_watermark}, lastStableOffset={last_stable_offset}, "
+            f"logStartOffset={log_start_offset}, logEndOffset={log_end_offset})")
 
 
 class ReadableLog(ProcessBound):
@@ -82,12 +92,8 @@ class ReadableLog(ProcessBound):
     # ---- what it is ---------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        topic_id = "" if self.topic_id is None else f", topicId={self.topic_id}"
-        return (f"Log(dir={self.path}{topic_id}, topic={self.topic_partition.topic}, "
-                f"partition={self.topic_partition.partition}, "
-                f"highWatermark={self.high_watermark}, "
-                f"lastStableOffset={self.last_stable_offset}, "
-                f"logStartOffset={self.log_start_offset}, logEndOffset={self.log_end_offset})")
+        return described(self.path, self.topic_partition, self.topic_id, self.high_watermark,
+                         self.last_stable_offset, self.log_start_offset, self.log_end_offset)
 
     @property
     def path(self) -> str:

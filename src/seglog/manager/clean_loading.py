@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from seglog._native.clean_load import sync_clean, write_indexes
 from seglog.config.log import LONG_MAX
+from seglog.log.readable_log import described
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.state import ManagerState
 from seglog.manager.unopened import UnopenedLogs
@@ -25,13 +25,12 @@ from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.root import PartitionDirectory
-from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
     snapshot_name,
 )
 
-__all__ = ["CleanLoading", "described", "says_little"]
+__all__ = ["CleanLoading", "says_little"]
 
 _log = logging.getLogger("seglog.manager.loading")
 _loader_log = logging.getLogger("seglog.UnifiedLog")
@@ -200,12 +199,3 @@ def _open_log(state: ManagerState, logs: UnopenedLogs, row: int) -> UnifiedLog:
                                loaded_ms=logs.loaded_ms)
         log.update_high_watermark(int(rows.high_watermarks[row]))
     return log
-
-
-def described(path: str, key: TopicPartition, topic_id: uuid.UUID | None, high_watermark: int,
-              last_stable_offset: int, log_start_offset: int, log_end_offset: int) -> str:
-    """A log in Kafka's text form (UnifiedLog.toString)."""
-    id_text = "" if topic_id is None else f", topicId={format_uuid(topic_id)}"
-    return (f"Log(dir={path}{id_text}, topic={key.topic}, partition={key.partition}, "
-            f"highWatermark={high_watermark}, lastStableOffset={last_stable_offset}, "
-            f"logStartOffset={log_start_offset}, logEndOffset={log_end_offset})")

@@ -18,8 +18,9 @@ from typing import Any
 
 from seglog._native.scan import PartitionListing
 from seglog.errors import LogManagerStateError
+from seglog.log.readable_log import described
 from seglog.log.unified_log import UnifiedLog, load_unified_log
-from seglog.manager.clean_loading import CleanLoading, described, says_little
+from seglog.manager.clean_loading import CleanLoading, says_little
 from seglog.manager.directories import LogDirectory
 from seglog.manager.collector_pause import collections_paused
 from seglog.manager.manager_gauges import Gauges
