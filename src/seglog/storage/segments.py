@@ -63,11 +63,9 @@ class Segments(SegmentTable):
     def __getitem__(self, row: int | slice) -> LogSegment | list[LogSegment]:
         if isinstance(row, slice):
             return [self._at(n) for n in range(*row.indices(len(self)))]
-        if row < 0:
-            row += len(self)
-        if not 0 <= row < len(self):
+        if not -len(self) <= row < len(self):
             raise IndexError(f"segment {row} of {len(self)}")
-        return self._at(row)
+        return self._at(row % len(self))
 
     def __iter__(self) -> Iterator[LogSegment]:
         return (self._at(row) for row in range(len(self)))
