@@ -274,7 +274,8 @@ def test_offsets_and_arguments(path: Path) -> None:
     for row in (2, -3):
         with pytest.raises(IndexError, match=f"^segment {row} of 2$"):
             log.segments[row]
-    assert [log.segments[row].base_offset for row in (-2, -1, 0, 1)] == [5, 9, 5, 9]
+    assert [(log.segments[row].base_offset, log.segments[row].next_base_offset)
+            for row in (-2, -1, 0, 1)] == [(5, 9), (9, None)] * 2
     log.close()
 
 
