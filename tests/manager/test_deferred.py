@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import Counter
 from concurrent.futures import Future
@@ -15,12 +16,14 @@ import pytest
 
 import seglog
 from seglog.config import LoadConfig
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, LogLoadError, SeglogError
 from seglog.manager import sanity
 from seglog.manager.background_checks import BackgroundChecks
 from seglog.recovery import segment_loading
 from seglog.model import TopicPartition
 from tests.manager.support import copy, input_output_error, make_dir, snapshot
+from tests.support.facts import facts_of, refusal
+from tests.support.said import said
 from tests.support.waiting import wait_for
 
 A0 = TopicPartition("a", 0)
@@ -247,6 +250,45 @@ def test_a_disk_that_fails_a_check_takes_the_directory_offline(
         assert told[0].message == f"Error while checking segments of a-0 in dir {root}"
         assert told[0].partitions == (A0,) and manager.get_log(A0) is None
     assert not (root / MARKER).exists()
+
+
+@pytest.mark.parametrize("error", [
+    OSError(5, "Input/output error"), KafkaStorageError(5, "bad", "f"),
+    LogLoadError("bad", kafka_name="InvalidOffsetException")])
+def test_what_is_said_of_a_check_that_fails(
+        root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Only an error of the disk takes the directory offline; each use of the log gets the same."""
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    text = f"Error while checking segments of a-0 in dir {root}"
+    with said(root.parent, "manager.sanity", "log.log_dir_failures") as heard, seglog.LogManager(
+            [root, root.parent / "other"], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        monkeypatch.setattr(sanity, "check_segments", failing)
+        first, again = (refusal(log.deferred_checks.ensure_all) for _ in range(2))
+        assert first == again
+        if isinstance(error, OSError):
+            wait_for(lambda: not manager.is_log_dir_online(root))
+            assert heard.take() == [f"ERROR {text.replace(str(root), 'ROOT/k')} <- "
+                                    f"{type(error).__name__}"]
+        else:
+            assert heard.take() == ["ERROR Segments of a-0 in dir ROOT/k cannot be recovered <- "
+                                    "LogLoadError"]
+            assert manager.is_log_dir_online(root)
+        assert first == (facts_of(error) if isinstance(error, SeglogError) else {
+            "class": "KafkaStorageError", "code": "io", "errno": 5, "file": f"{root}/a-0",
+            "cause": "OSError", "text": f"[Errno 5] {text}: Input/output error: '{root}/a-0'"})
+
+
+def test_a_reader_that_checks_stays_in_its_process(root: Path) -> None:
+    with seglog.LogManager([root], config=config()) as manager, manager.open_log(A0) as reader:
+        assert refusal(lambda: pickle.dumps(reader)) == {
+            "class": "TypeError", "text": "cannot pickle a log that LogManager.open_log opened "
+            "while segments are still to be checked; open its path with seglog.PartitionLog.open"}
+    with seglog.LogManager([root]) as manager, manager.open_log(A0) as reader:
+        assert pickle.loads(pickle.dumps(reader)).log_end_offset == reader.log_end_offset
 
 
 def test_shutdown_stops_the_background(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

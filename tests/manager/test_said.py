@@ -9,7 +9,8 @@ import pytest
 
 import seglog
 from seglog.config import LoadConfig
-from seglog.errors import AllLogDirsFailedError
+from seglog.errors import AllLogDirsFailedError, IllegalStateError
+from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from tests.manager.moving import N0, begin, manager_of, new_log
 from tests.manager.support import break_load, input_output_error, make_dir
@@ -108,6 +109,54 @@ def test_a_life(tmp_path: Path) -> None:
                     "Updating log start offsets", "Updating recovery points",
                     "Writing clean shutdown marker")),
             "INFO Shutdown complete."]
+
+
+def test_moves(tmp_path: Path) -> None:
+    """Into the middle of a batch; and what an interrupted one leaves."""
+    roots = [make_dir(tmp_path / name, []) for name in ("k1", "k2")]
+    with said(tmp_path, "manager.moves") as heard, manager_of(roots)[0] as manager:
+        log = new_log(manager, roots[0], 9)
+        log.update_high_watermark(27)
+        log.maybe_increment_log_start_offset(4, StartOffsetReason.CLIENT_RECORD_DELETION)
+        mover = begin(manager, roots[1])
+        mover.step(1)
+        assert heard.take() == [
+            "INFO Unexpected offset in append to new-0. First offset 3 is less than log start "
+            "offset 4. Since this is the first record to be appended to the future replica's log, "
+            "will start the log from offset 3."]
+        future = manager.future_logs[N0]
+        with pytest.raises(IllegalStateError) as caught:
+            mover._append(future, b"", 7)
+        assert str(caught.value) == (
+            "Offset mismatch for the future replica new-0: fetched offset = 7, log end offset = "
+            "6.")
+        for call, why in ((lambda: manager.recover_abandoned_future_logs(lambda *_: None), None),
+                          (lambda: manager.recover_abandoned_future_logs(
+                              lambda *_: manager.directory_id(roots[1])), "removed")):
+            call()
+            assert bool(heard.lines) is (why is not None)
+        parts = text_of("k1/new-0", 27, 27), text_of("k2/new-0.UNIQUE-future", 6, 6)
+        current, copy = (part.replace("StartOffset=0", f"StartOffset={start}")
+                         for part, start in zip(parts, (4, 4), strict=True))
+        assert heard.take() == [
+            f"INFO Attempting to recover abandoned future log for new-0 at {copy} and removing "
+            f"{current}", "INFO Successfully recovered abandoned future log for new-0"]
+        begin(manager, roots[0])
+        manager._state.table._current.clear()
+        heard.take()
+        manager.recover_abandoned_future_logs(lambda *_: manager.directory_id(roots[0]))
+        lines = heard.take()
+        assert len(lines) == 2 and " and removing " not in lines[0]
+        future = manager.get_log(N0)
+        assert future is not None
+        future._metadata.topic_id = None
+        manager._state.table._current.clear()
+        manager._state.table.future[N0] = future
+        with pytest.raises(IllegalStateError) as caught:
+            manager.recover_abandoned_future_logs(lambda *_: None)
+        assert str(caught.value) == (
+            f"The log dir {future} does not have a topic ID, which is not allowed when running in "
+            "KRaft mode.")
 
 
 def loaded(place: str, topic: str, mark: int, done: str = "(1/1") -> str:

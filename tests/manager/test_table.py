@@ -204,4 +204,5 @@ def test_a_failed_directory_takes_all_of_its_logs() -> None:
     assert table.current_keys() == [B0] and table.served() == [other, logs[1]]
     assert table.stray == {logs[3].topic_partition: logs[3]}
     assert [one.log for one in table.to_be_deleted] == [logs[5]]
+    assert dict(table.counts()) == {"/k2": 2}
     assert table.remove_dir("/k1") == RemovedLogs([], [], [], [])

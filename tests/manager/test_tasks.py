@@ -312,6 +312,38 @@ def test_metrics_of_logs_come_and_go_with_them(tmp_path: Path) -> None:
     manager.shutdown()
 
 
+def test_gauges_of_directories_and_their_values(tmp_path: Path) -> None:
+    roots = [make_dir(tmp_path / name, []) for name in ("k1", "k2", "k3")]
+    manager = seglog.LogManager(roots)
+
+    def gauges() -> dict[str, object]:
+        found = {name.partition("type=LogManager,name=")[2]: values["Value"]
+                 for name, values in manager.metrics.snapshot().items() if "LogManager," in name}
+        return {name.replace(f"{tmp_path}/", ""): value for name, value in found.items()}
+
+    def expected(offline: list[int], cordoned: list[int]) -> dict[str, object]:
+        return {"OfflineLogDirectoryCount": sum(offline),
+                "CordonedLogDirectoryCount": sum(cordoned)} | {
+            f'LogDirectory{what},logDirectory="k{number}"': value
+            for what, values in (("Offline", offline), ("Cordoned", cordoned))
+            for number, value in enumerate(values, 1)}
+
+    assert gauges() == expected([0, 0, 0], [0, 0, 0])
+    with manager:
+        manager.update_cordoned_log_dirs(roots[1:])
+        manager.handle_log_dir_failure(roots[2])
+        wait_for(lambda: not manager.is_log_dir_online(roots[2]))
+        assert gauges() == expected([0, 0, 1], [0, 1, 1])
+        manager.update_cordoned_log_dirs(["*"])
+        assert gauges() == expected([0, 0, 1], [1, 1, 1])
+        log = manager.get_or_create_log(N0, is_new=True)
+        for producer in (7, 8):
+            fill(log, 1, producer_id=producer, sequence=0)
+        producers = "kafka.server:type=ReplicaManager,name=ProducerIdCount"
+        assert manager.metrics.snapshot()[producers]["Value"] == 2
+    assert gauges() == {} and producers not in manager.metrics.snapshot()
+
+
 def test_threads_of_a_manager_end_with_it(tmp_path: Path) -> None:
     scheduler = Scheduler(3)
     config = BrokerConfig.from_properties({
