@@ -43,3 +43,88 @@ def test_other_things_are_named_up_to_two(tmp_path: Path, count: int, named: str
     for number in range(count):
         (tmp_path / str(number)).touch()
     assert identify(tmp_path).others() == named
+
+
+def data_at(path: Path) -> None:
+    path.mkdir(parents=True)
+    (path / "meta.properties").touch()
+
+
+def test_data_directories_are_looked_for_two_levels_below(tmp_path: Path) -> None:
+    """The nearest first, by name, none in a hidden directory, none inside of another."""
+    for name in ("z", "a/deep", "a/b/too-deep", ".hidden", "z/inner", "b/c"):
+        data_at(tmp_path / name)
+    (tmp_path / "a.file").touch()
+    assert identify(tmp_path).data_directories() == [
+        str(tmp_path / name) for name in ("z", "a/deep", "b/c")]
+    assert identify(tmp_path / "a" / "b").data_directories() == [str(tmp_path / "a/b/too-deep")]
+
+
+@pytest.mark.parametrize(("count", "words"), [
+    (1, "d0?"), (3, "d0, ROOT/d1, ROOT/d2?"), (4, "d0, ROOT/d1, ROOT/d2 and 1 more?")])
+def test_up_to_three_are_named(tmp_path: Path, count: int, words: str) -> None:
+    for number in range(count):
+        data_at(tmp_path / f"d{number}")
+    assert identify(tmp_path).describe() == (
+        f"this is no data directory: there are no logs in it; did you mean ROOT/{words}"
+    ).replace("ROOT", str(tmp_path)).replace(
+        "there are no logs in it", "it has no meta.properties, no checkpoint file and no "
+        f"partition with a segment, but {identify(tmp_path).others()}")
+
+
+def test_the_search_ends_after_200_directories(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"{number:03d}").mkdir()
+    data_at(tmp_path / "zzz")
+    assert identify(tmp_path).data_directories() == []
+    (tmp_path / "000").rmdir()
+    assert identify(tmp_path).data_directories() == [str(tmp_path / "zzz")]
+
+
+def test_a_missing_path_is_one_whose_name_differs_a_little(tmp_path: Path) -> None:
+    data_at(tmp_path / "kafka" / "data")
+    (tmp_path / "kafka" / "t-0").mkdir()
+    (tmp_path / "kafka" / "t-0" / f"{0:020d}.log").touch()
+    (tmp_path / "kafka" / "file").touch()
+    for given, meant in (("kafka/dota", "kafka/data"), ("kofka/data", "kafka/data"),
+                         ("kofka/dota", None), ("kafka/t0", "kafka/t-0"), ("kafka/fil", "kafka"),
+                         ("kafka/xyz", "kafka"), ("xyz/data", None),
+                         ("kafka/data/t-0", "kafka/data")):
+        assert identify(tmp_path / given).data_directories() == (
+            [] if meant is None else [str(tmp_path / meant)]), given
+
+
+@pytest.mark.parametrize(("names", "kind"), [
+    ([], PlaceKind.EMPTY), ([".lock", "lost+found/", ".gitkeep"], PlaceKind.EMPTY),
+    (["meta.properties.tmp"], PlaceKind.EMPTY), ([".seglog-1"], PlaceKind.EMPTY),
+    (["seglog_unfinished_commit/"], PlaceKind.EMPTY), (["x"], PlaceKind.OTHER),
+    (["t-0/"], PlaceKind.EMPTY), (["t-0/partition.metadata"], PlaceKind.EMPTY),
+    (["t-0/x"], PlaceKind.OTHER), (["t-0/00000000000000000000.log/"], PlaceKind.OTHER),
+    (["t-0/00000000000000000000.log"], PlaceKind.DATA_DIRECTORY),
+    (["t-0/5.log"], PlaceKind.OTHER), (["x", "t-0/00000000000000000000.log"],
+                                       PlaceKind.DATA_DIRECTORY),
+    (["t-0/00000000000000000000.index.new.deleted"], PlaceKind.EMPTY),
+    (["00000000000000000000.log"], PlaceKind.PARTITION_DIRECTORY),
+    (["00000000000000000000.log/"], PlaceKind.OTHER),
+    (["replication-offset-checkpoint/"], PlaceKind.DATA_DIRECTORY),
+    (["bin/kafka-server-start.sh", "libs/"], PlaceKind.INSTALLATION),
+    (["bin/kafka-server-start.sh"], PlaceKind.OTHER),
+    ([".lock", "partition.metadata"], PlaceKind.OTHER),
+    (["partition.metadata", "x"], PlaceKind.OTHER),
+    (["partition.metadata", "x/"], PlaceKind.OTHER)], ids=str)
+@pytest.mark.parametrize("name", ["place", "place-0"])
+def test_what_makes_a_place(tmp_path: Path, names: list[str], kind: PlaceKind, name: str) -> None:
+    """A directory whose name is a partition's may be a log that gets its first files."""
+    root = tmp_path / name
+    root.mkdir()
+    for one in names:
+        path = root / one
+        path.parent.mkdir(exist_ok=True)
+        if one.endswith("/"):
+            path.mkdir()
+        else:
+            path.touch()
+    found = identify(root)
+    if name == "place-0" and names[-1:] == ["partition.metadata"]:
+        kind = PlaceKind.PARTITION_DIRECTORY
+    assert found.kind is kind and bool(found.foreign) is (kind is PlaceKind.OTHER)
