@@ -1,0 +1,95 @@
+"""When a follower of another process's log looks again, and when it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seglog.storage import polling
+from seglog.storage.polling import POLL_SECONDS, PollingFollower
+from tests.support.facts import refusal
+
+
+class Log:
+    """A log whose end is another one at each look. Each offset has one set of columns."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends, self.at = list(ends), 0
+        self.reads: list[tuple[int, int | None]] = []
+        self.did: list[Any] = []
+        self.clock = 100.0
+
+    def end_offset(self, isolation: str) -> int:
+        self.did.append(isolation)
+        return self.ends[min(self.at, len(self.ends) - 1)]
+
+    def refresh(self) -> None:
+        self.at += 1
+
+    def close(self) -> None:
+        self.did.append("closed")
+
+    def read(self, start: int, stop: int | None) -> Any:
+        self.reads.append((start, stop))
+        for offset in range(start, self.end_offset("") if stop is None else stop):
+            self.clock += 1
+            yield offset
+
+    def wait(self, seconds: float) -> None:
+        self.did.append(round(seconds, 6))
+        self.clock += seconds
+
+
+@pytest.fixture
+def follow(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def begin(log: Log, start: int, stop: int | None = None, timeout: float | None = None) -> Any:
+        given: Any = log
+        found = PollingFollower(given, start, stop, "log_end", timeout, log.read)
+        monkeypatch.setattr(polling.time, "monotonic", lambda: log.clock)
+        monkeypatch.setattr(found._closed, "wait", log.wait)
+        return found
+
+    return begin
+
+
+def test_it_looks_again_after_what_it_has_read(follow: Any) -> None:
+    log = Log(3, 3, 5, 4)
+    follower = follow(log, 1)
+    assert [next(follower) for _ in range(4)] == [1, 2, 3, 4]
+    assert log.reads == [(1, None), (3, None), (3, None)]
+    assert [one for one in log.did if one] == ["log_end", POLL_SECONDS] * 2 + ["log_end"]
+    assert refusal(lambda: next(follower)) == {
+        "class": "OffsetOutOfRangeError",
+        "text": "the log was truncated to offset 4, and was read up to 5 before"}
+
+
+@pytest.mark.parametrize(("stop", "reads"), [
+    (2, [(0, 2)]), (3, [(0, 3)]), (4, [(0, None), (3, 4)]), (5, [(0, None), (3, 5)]),
+    (0, [(0, 0)])])
+def test_it_ends_at_its_end(follow: Any, stop: int, reads: list[tuple[int, int | None]]) -> None:
+    log = Log(3, 5)
+    assert list(follow(log, 0, stop)) == list(range(stop))
+    assert log.reads == reads
+
+
+@pytest.mark.parametrize(("timeout", "waits"), [
+    (0.0, []), (0.02, [0.02]), (POLL_SECONDS, [POLL_SECONDS]), (0.12, [0.05, 0.05, 0.02])])
+def test_it_ends_when_nothing_came_for_so_long(follow: Any, timeout: float, waits: list[float]
+                                              ) -> None:
+    """The time counts from the last record, or from the beginning."""
+    for start in (0, 2):
+        log = Log(2)
+        assert list(follow(log, start, None, timeout)) == list(range(start, 2))
+        assert [one for one in log.did if isinstance(one, float)] == waits
+
+
+def test_it_ends_when_it_is_closed(follow: Any) -> None:
+    log = Log(3)
+    follower = follow(log, 0)
+    assert next(follower) == 0
+    follower.close()
+    assert list(follower) == [] and log.did[-1] == "closed"
+    with follow(log, 0) as follower:
+        pass
+    assert list(follower) == []
