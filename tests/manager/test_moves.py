@@ -22,6 +22,7 @@ from seglog.errors import (
     DuplicatePartitionError, IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError,
     KafkaStorageError, LogDirNotFoundError, UnknownTopicOrPartitionError,
 )
+from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
 from seglog.model import TopicPartition
@@ -337,6 +338,7 @@ def test_a_directory_that_fails_between_the_renames(
             patch.setattr(os, "rename", broken)
             with pytest.raises(KafkaStorageError, match="Error while renaming dir for new-0"):
                 mover.run()
+        assert mover.state is MoveState.PROMOTED and mover.run() is MoveState.PROMOTED
         moved = current(manager)
         assert moved.parent_dir == str(roots[1]) and payload(moved) == bytes_
         assert not any("is-future" in name for name in manager.metrics.snapshot())
@@ -346,6 +348,32 @@ def test_a_directory_that_fails_between_the_renames(
     with pytest.raises(DuplicatePartitionError, match="log directory failure happened while broker "
                                                       "was replacing current replica"):
         manager_of(roots)[0].__enter__()
+
+
+@pytest.mark.parametrize("goes", [False, True])
+def test_a_step_that_fails_can_be_made_again(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch, goes: bool) -> None:
+    """As long as the future log is there."""
+    manager, _ = manager_of(roots)
+
+    def broken(log: UnifiedLog, *args: object) -> None:
+        if goes:  # another thread deletes it, or its directory fails
+            manager._state.table.remove(N0, is_future=True)
+        raise KafkaStorageError("of the test")
+
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(UnifiedLog, "flush", broken)
+            if goes:
+                assert mover.run() is MoveState.CANCELLED
+            else:
+                with pytest.raises(KafkaStorageError, match="^of the test$"):
+                    mover.run()
+                assert mover.state is MoveState.COPYING
+        assert current(manager) is log
+        assert mover.run() is (MoveState.CANCELLED if goes else MoveState.PROMOTED)
 
 
 KILLED = """

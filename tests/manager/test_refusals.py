@@ -17,7 +17,7 @@ from seglog.manager import live
 from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
 from tests.manager.moving import N0, begin, manager_of, new_log
-from tests.manager.support import make_dir, write_meta
+from tests.manager.support import make_dir, snapshot, write_meta
 from tests.support.facts import refusal
 from tests.support.waiting import wait_for
 
@@ -149,6 +149,46 @@ def test_calls_that_make_no_sense(roots: list[Path], tmp_path: Path) -> None:
                 "dir: Value must be at least 1")
     refused(lambda: manager.get_or_create_log(N0), "LogManagerStateError",
             "the log manager is closed, not running")
+
+
+#: Every call that needs a manager that runs.
+CALLS: dict[str, Callable[[Any], object]] = {
+    "get_or_create_log": lambda manager: manager.get_or_create_log(A0),
+    "async_delete": lambda manager: manager.async_delete(A0),
+    "async_delete_all": lambda manager: manager.async_delete_all([A0], on_error=print),
+    "delete_logs": lambda manager: manager.delete_logs(),
+    "alter_replica_log_dir": lambda manager: manager.alter_replica_log_dir(
+        A0, manager.log_dirs[0]),
+    "resume_move": lambda manager: manager.resume_move(A0),
+    "replace_current_with_future_log":
+        lambda manager: manager.replace_current_with_future_log(A0),
+    "recover_abandoned_future_logs": lambda manager: manager.recover_abandoned_future_logs(print),
+    "truncate_to": lambda manager: manager.truncate_to({A0: 0}),
+    "truncate_fully_and_start_at": lambda manager: manager.truncate_fully_and_start_at(A0, 0),
+    "compact": lambda manager: manager.compact(A0)}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_manager_that_does_not_run_changes_nothing(roots: list[Path], name: str) -> None:
+    """Before its start, after its end, and without a directory."""
+    manager, call = Manager(roots), CALLS[name]
+    before = {root: snapshot(root) for root in roots}
+    refused(lambda: call(manager), "LogManagerStateError", "the log manager is new, not running")
+    manager.startup()
+    for root in roots:
+        manager.handle_log_dir_failure(root)
+    wait_for(lambda: not manager.live_log_dirs)
+    assert refusal(lambda: call(manager))["class"] == "AllLogDirsFailedError"
+    manager.shutdown()
+    assert refusal(lambda: call(manager))["class"] == "AllLogDirsFailedError"
+    manager = Manager(roots)
+    manager.startup()
+    manager.shutdown()
+    after = {root: snapshot(root) for root in roots}
+    refused(lambda: call(manager), "LogManagerStateError", "the log manager is closed, not running")
+    assert after == {root: snapshot(root) for root in roots}
+    assert {name for root in roots for name in before[root]} <= {
+        name for root in roots for name in after[root]} | {".lock"}
 
 
 def test_what_a_failed_directory_makes_impossible(roots: list[Path]) -> None:

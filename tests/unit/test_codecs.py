@@ -123,7 +123,7 @@ def test_levels() -> None:
         for level in levels:
             assert read(codec, codecs.compress(codec, BIG, level)) == BIG
     for codec, level in ((codecs.GZIP, 0), (codecs.LZ4, 18), (codecs.ZSTD, 23), (codecs.SNAPPY, 1),
-                         (5, None)):
+                         (codecs.SNAPPY, 0), (codecs.SNAPPY, -1), (5, None)):
         with pytest.raises(ValueError):
             codecs.compress(codec, BIG, level)
     for codec, default in ((codecs.GZIP, 6), (codecs.LZ4, 9), (codecs.ZSTD, 3)):

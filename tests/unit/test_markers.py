@@ -96,6 +96,46 @@ def test_later_records_of_a_compressed_batch(codec: int) -> None:
     assert parse_marker(plain[:57] + struct.pack(">i", 3) + plain[61:]) is not None
 
 
+def varint(value: int, size: int = 1) -> bytes:
+    """A zigzag varint of at least `size` bytes: more than it needs are zeros."""
+    raw, out = value * 2 if value >= 0 else -value * 2 - 1, bytearray()
+    while raw > 0x7F or len(out) < size - 1:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*out, raw])
+
+
+@pytest.mark.parametrize("codec", [0, codecs.GZIP])
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("headers", [[], [(b"", None)], [(b"k", b""), (b"long", b"v" * 70)]])
+def test_fields_of_any_width_and_headers(codec: int, size: int,
+                                         headers: list[tuple[bytes, bytes | None]]) -> None:
+    """No broker writes a varint longer than it has to be, or headers; Kafka reads both."""
+    def record(delta_size: int, offset_size: int, *wrong: bytes) -> bytes:
+        body = b"\0" + varint(-7, delta_size) + varint(0, offset_size) + b"".join(
+            varint(len(part), size) + part for part in (KEY, VALUE)) + varint(len(headers), size)
+        for key, value in headers:
+            body += varint(len(key), size) + key + (varint(-1, size) if value is None else varint(
+                len(value), size) + value)
+        body += b"".join(wrong)
+        return varint(len(body), size) + body
+
+    def marker(content: bytes) -> bytes:
+        payload = codecs.compress(codec, content) if codec else content
+        head = bytearray(control(KEY, VALUE)[:61])
+        head[8:12] = struct.pack(">i", 61 - 12 + len(payload))
+        head[21:23] = struct.pack(">h", 0x30 | codec)
+        return bytes(head) + payload
+
+    assert parse_marker(marker(record(size, size))) == EndTransactionMarker(True, 9, 993)
+    assert parse_marker(marker(record(10, size))) == EndTransactionMarker(True, 9, 993)
+    for content, code in ((record(11, size), "record_varint"), (record(1, 6), "record_varint"),
+                          (record(size, size, b"x"), "record_size")):
+        with pytest.raises(InvalidRecordError) as caught:
+            parse_marker(marker(content))
+        assert caught.value.code == code
+
+
 def test_bytes_behind_the_record() -> None:
     longer = ABORT[:8] + struct.pack(">i", 0x43) + ABORT[12:] + b"x"
     with pytest.raises(InvalidRecordError, match="records still remaining in file"):
