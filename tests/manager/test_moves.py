@@ -103,6 +103,16 @@ def test_what_cannot_be_moved(roots: list[Path], tmp_path: Path) -> None:
         manager.get_or_create_log(long)
         with pytest.raises(InvalidTopicError, match="^The topic name is too long.$"):
             manager.alter_replica_log_dir(long, roots[0])
+        # 255 bytes with the number, the unique id and `-future`.
+        for length, topic in ((213, "u" * 213), (214, "v" * 214)):
+            key = TopicPartition(topic, 0)
+            manager.maybe_update_preferred_log_dir(key, roots[0])
+            manager.get_or_create_log(key)
+            if length == 213:
+                assert manager.alter_replica_log_dir(key, roots[2]) is not None
+                continue
+            with pytest.raises(InvalidTopicError):
+                manager.alter_replica_log_dir(key, roots[2])
         assert manager.resume_move(N0) is None
         with pytest.raises(KafkaStorageError, match="^The future replica for new-0 is offline$"):
             manager.replace_current_with_future_log(N0)

@@ -8,7 +8,7 @@ import pytest
 
 from seglog.errors import CorruptDataError, InvalidRecordError
 from seglog.storage import codecs
-from seglog.storage.markers import EndTransactionMarker, parse_marker
+from seglog.storage.markers import EndTransactionMarker, parse_marker, read_control_type
 from tests.oracle import batch as oracle
 from tests.oracle.compression import compress
 
@@ -96,6 +96,21 @@ def test_later_records_of_a_compressed_batch(codec: int) -> None:
     assert parse_marker(plain[:57] + struct.pack(">i", 3) + plain[61:]) is not None
 
 
+@pytest.mark.parametrize(("number", "name"), [
+    (0, "ABORT"), (1, "COMMIT"), (2, "LEADER_CHANGE"), (3, "SNAPSHOT_HEADER"),
+    (4, "SNAPSHOT_FOOTER"), (5, "KRAFT_VERSION"), (6, "KRAFT_VOTERS"), (7, "UNKNOWN"),
+    (-1, "UNKNOWN"), (-2, "UNKNOWN"), (32767, "UNKNOWN")])
+def test_control_types_are_kafkas(number: int, name: str) -> None:
+    """ControlRecordType.java."""
+    marker = control(struct.pack(">hh", 0, number), VALUE)
+    found = read_control_type(marker)
+    assert found is not None and found.name == name
+    assert found.value == (number if name != "UNKNOWN" else -1)
+    if number > 1 or number < 0:
+        with pytest.raises(InvalidRecordError, match=f"transaction marker {name}$"):
+            parse_marker(marker)
+
+
 def varint(value: int, size: int = 1) -> bytes:
     """A zigzag varint of at least `size` bytes: more than it needs are zeros."""
     raw, out = value * 2 if value >= 0 else -value * 2 - 1, bytearray()
@@ -129,7 +144,10 @@ def test_fields_of_any_width_and_headers(codec: int, size: int,
 
     assert parse_marker(marker(record(size, size))) == EndTransactionMarker(True, 9, 993)
     assert parse_marker(marker(record(10, size))) == EndTransactionMarker(True, 9, 993)
+    longer = b"\0" + varint(-7) + varint(0) + varint(len(KEY), 6) + KEY + varint(len(VALUE)) + (
+        VALUE + varint(0))
     for content, code in ((record(11, size), "record_varint"), (record(1, 6), "record_varint"),
+                          (varint(len(longer)) + longer, "record_varint"),
                           (record(size, size, b"x"), "record_size")):
         with pytest.raises(InvalidRecordError) as caught:
             parse_marker(marker(content))

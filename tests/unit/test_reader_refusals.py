@@ -261,6 +261,8 @@ def test_offsets_and_arguments(path: Path) -> None:
              "segments from offset 5 which is greater than limit offset 4"),
             (lambda: PartitionLog.open(path, on_gap=one), "TypeError",
              "on_gap must be callable, not 1"),
+            (lambda: PartitionLog.open(path, topic_partition=one), "TypeError",
+             "topic_partition must be a TopicPartition, not 1"),
             (lambda: PartitionLog.open(path, max_open_segments=0), "IllegalArgumentError",
              "max_open_segments must be between 1 and 2147483647, not 0"),
             (lambda: PartitionLog.open(path, log_start_offset=-1), "IllegalArgumentError",
