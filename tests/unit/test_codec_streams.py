@@ -462,6 +462,9 @@ def test_zstd_frames_without_content() -> None:
     assert drained(codecs.ZSTD, skippable(8) + frame + skippable(20)) == (TEXT[:100], None)
     for end in range(1, 20):
         assert drained(codecs.ZSTD, skippable(20)[:end]) == (b"", TRUNCATED)
+    for size in (1 << 8, 1 << 16, 1 << 24, 1 << 31):  # more than there is
+        assert drained(codecs.ZSTD, skippable(8)[:4] + struct.pack("<I", size) + frame) == (
+            b"", TRUNCATED)
 
 
 @pytest.mark.parametrize(("start", "size", "is_truncated"), [
