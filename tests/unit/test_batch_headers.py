@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from seglog._native.window import WindowSource
 from seglog.errors import CorruptRecordError
 from seglog.storage import codecs
-from seglog.storage.batches import BatchHeader
+from seglog.storage.batches import BatchHeader, header_columns
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle import legacy
 from tests.oracle.batch import Batch, Record, encode
@@ -65,3 +68,28 @@ def test_a_fetch_leaves_crcs_to_the_consumer(tmp_path: Path) -> None:
         with pytest.raises(CorruptRecordError):
             list(log.batches())
         assert len(list(log.batches(check_crcs=False))) == 4
+
+
+class Blocks:
+    """An open file whose bytes come in blocks, as an object's do."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @property
+    def source(self) -> WindowSource:
+        return WindowSource(lambda position, least: (position, self.data[position:position + 90]))
+
+
+@pytest.mark.parametrize("check_crcs", [False, True])
+def test_headers_of_blocks_are_those_of_the_file(tmp_path: Path, check_crcs: bool) -> None:
+    data = b"".join(encode(Batch(n, 0, [Record(n, 1000, b"k", b"v" * 60)], base_timestamp=1000,
+                                 max_timestamp=1000)) for n in range(9))
+    (tmp_path / f"{0:020d}.log").write_bytes(data)
+    blocks: Any = Blocks(data)
+    with PartitionLog.open(tmp_path) as log:
+        planned, = log.ranges(1 << 20, 2, 7)
+        found = [[row for columns in header_columns(planned, opened, check_crcs)
+                  for row in columns.batches.tolist()]
+                 for opened in (log.segments.opened, lambda _: nullcontext(blocks))]
+    assert found[0] == found[1] and [row[0] for row in found[0]] == list(range(2, 7))

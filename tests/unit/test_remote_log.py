@@ -1,0 +1,100 @@
+"""One object of a log: which requests its readers make, what is kept, and what ends with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seglog._native.batch import scan_file
+from seglog.objects.store import ObjectVersion
+from seglog.storage import remote
+from seglog.storage.remote import RemoteLog
+from tests.support.facts import refusal
+from tests.unit.test_partition_files import batch
+
+DATA = b"".join(map(batch, range(40)))
+
+
+class Requests:
+    """Answers from memory."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def read(self, key: str, start: int, end: int, version: ObjectVersion, path: str) -> bytes:
+        assert (key, path) == ("key", "s3://b/key") and version.size == len(DATA)
+        self.asked.append((start, end))
+        return DATA[start:end]
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    for name, size in (("_LOOK_BYTES", 100), ("_LOOK_BEFORE", 20)):
+        monkeypatch.setattr(remote, name, size)
+    return Requests()
+
+
+def log_of(requests: Any) -> RemoteLog:
+    return RemoteLog("s3://b/key", "key", ObjectVersion(len(DATA), None, None), requests, 4)
+
+
+def test_small_reads_share_two_blocks(requests: Requests) -> None:
+    log = log_of(requests)
+
+    def read(size: int, position: int, *asked: tuple[int, int]) -> None:
+        requests.asked.clear()
+        assert log.read(size, position) == DATA[position:position + size]
+        assert requests.asked == list(asked)
+
+    read(10, 50, (30, 130))
+    for size, position in ((1, 30), (100, 30), (1, 129), (80, 50)):
+        read(size, position)
+    read(101, 30, (30, 131))
+    read(1, 130, (110, 210))
+    read(1, 30)
+    read(1, 500, (480, 580))  # the block that was not used for longest goes
+    read(1, 31)
+    read(1, 200, (180, 280))
+    read(1, 10, (0, 100))
+    read(9, len(DATA) - 9, (len(DATA) - 29, len(DATA)))
+    log.close()
+    read(1, 10, (0, 100))
+
+
+@pytest.mark.parametrize(("size", "position", "found"), [
+    (1, len(DATA), 0), (2, len(DATA) - 1, 1), (5, len(DATA) + 7, 0)])
+def test_reads_beyond_the_object(requests: Requests, size: int, position: int, found: int) -> None:
+    assert refusal(lambda: log_of(requests).read(size, position)) == {
+        "class": "KafkaStorageError", "code": "file_shrank", "file": "s3://b/key", "errno": 5,
+        "position": position, "expected": size, "found": found, "text":
+        f"[Errno 5] file has {found} bytes where {size} were announced at byte "
+        f"{position}: 's3://b/key'"}
+    assert not requests.asked
+
+
+def test_only_the_block_with_the_first_byte_is_checked(requests: Requests) -> None:
+    log, seen = log_of(requests), list[bytes]()
+    log.check_start = lambda block: seen.append(bytes(block))
+    log.read(1, 90)
+    assert not seen
+    log.read(1, 5)
+    log.read(1, 6)
+    assert seen == [DATA[:100]]
+
+
+def test_a_span_that_is_over_reads_nothing(
+        requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, dropped, close = log_of(requests), list[None](), remote.BlockReader.close
+    monkeypatch.setattr(remote.BlockReader, "close", lambda reader: (
+        close(reader), dropped.append(None)))
+    for _ in range(2):
+        dropped.clear()
+        with log.span(0, len(DATA)) as source:
+            assert scan_file(source, 0, len(DATA)).batch_count == 40
+            with log.span(0, len(DATA)):
+                assert log._spans == 2
+        assert log._spans == 0 and dropped, "what was requested ahead is dropped"
+        with pytest.raises(ValueError, match="closed"):
+            scan_file(source, 0, len(DATA))
+    assert scan_file(log.source, 0, len(DATA)).batch_count == 40
