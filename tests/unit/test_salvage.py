@@ -199,6 +199,38 @@ def test_messages_below_the_offset_of_a_damaged_entry_are_its_own(
         assert [row["offset"] for row in rows] == offsets
 
 
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 36, 37])
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_walk_in_order_ends_at_an_offset_that_it_had(
+        tmp_path: Path, count: int, again: int) -> None:
+    """Also where one chunk of batches ends and the next begins: after 4 and after 36."""
+    data = b"".join(map(batch, range(count))) + batch(count - again)
+    (tmp_path / name(0)).write_bytes(data)
+    with PartitionLog.open(tmp_path) as log:
+        walked = list(log.segments[0].walk_in_order())
+    assert sum(len(one.batches) for one in walked) == count + 1 - again
+    error = walked[-1].error
+    assert (error is None) is (not again)
+    if isinstance(error, CorruptRecordError):
+        assert (error.code, error.position, error.expected, error.found) == (
+            "batch_offset_order", len(data) - len(batch(0)), count, count - 1)
+
+
+@pytest.mark.parametrize("wrong", [9, 20])
+def test_a_batch_of_other_offsets_is_a_gap_of_its_bytes(tmp_path: Path, wrong: int) -> None:
+    """Below its segment's base, or in the next one's range."""
+    size = len(batch(0))
+    (tmp_path / name(10)).write_bytes(batch(10) + batch(wrong) + batch(14))
+    (tmp_path / name(20)).write_bytes(batch(20))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [10, 14, 20]
+        gap, = log.gaps
+        assert gap == LogGap(
+            "batch_offset_range", f"{tmp_path}/{name(10)}", size, size, first_offset=11,
+            last_offset=13, cause=gap.cause)
+
+
 def test_a_walk_in_order_expects_the_offset_after_the_last_batch(tmp_path: Path) -> None:
     (tmp_path / name(0)).write_bytes(batch(0) + batch(1) + batch(1) + batch(2))
     with PartitionLog.open(tmp_path) as log:

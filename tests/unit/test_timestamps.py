@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from seglog.arrow import DecodeOptions, decode_range
+from seglog.errors import CorruptRecordError
 from seglog.model import TimestampOffset
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.salvage import Salvage, SegmentExtent, Surveys
@@ -17,7 +18,7 @@ from seglog.storage.timestamps import (
     find_offset_by_timestamp, find_offset_of_max_timestamp, find_past_damage_by_timestamp,
     find_past_damage_max_timestamp, ranges_since,
 )
-from tests.oracle.batch import Batch, Record
+from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.writer import LogConfig, LogWriter
 
 #: (timestamp, offset, leader epoch) of each record
@@ -100,3 +101,23 @@ def test_the_ranges_of_a_time_leave_out_what_is_too_early(tmp_path: Path, seed: 
             ends = {(one.base_offset, one.end): one.start for one in whole}
             for planned in ranges:
                 assert ends[planned.base_offset, planned.end] <= planned.start < planned.end
+
+
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("junk", [b"", bytes(8) + b"\xff" * 4 + bytes(40)])
+def test_damage_is_no_end_of_a_search(tmp_path: Path, start: int, junk: bytes) -> None:
+    """A header claims a time that none of its records has; after it comes the end, or damage."""
+    data = b"".join(encode(Batch(offset, 0, [Record(offset, 5, b"k", b"v")], base_timestamp=5,
+                                 max_timestamp=50)) for offset in range(2))
+    (tmp_path / f"{0:020d}.log").write_bytes(data + junk)
+    (tmp_path / f"{9:020d}.log").touch()
+    with PartitionLog.open(tmp_path, log_start_offset=start) as log:
+        for timestamp in (40, -3):
+            if junk and (timestamp > 0 or not start):
+                with pytest.raises(CorruptRecordError) as caught:
+                    log.offset_for_timestamp(timestamp)
+                assert caught.value.position == len(data)
+            else:
+                assert log.offset_for_timestamp(timestamp) == (
+                    None if timestamp > 0 or not start else TimestampOffset(5, 1, 0))
+        assert log.offset_for_timestamp(5) == TimestampOffset(5, start, 0)
