@@ -100,7 +100,7 @@ def test_a_lock_file_that_its_holder_deletes_meanwhile(
                 lock.try_lock()
             assert facts_of(caught.value) == {
                 "class": "BlockingIOError", "errno": errno.EAGAIN, "file": str(path), "text":
-                f"[Errno 11] the lock file is replaced again and again: '{path}'"}
+                f"[Errno {errno.EAGAIN}] the lock file is replaced again and again: '{path}'"}
     assert tried[0] == min(times + 1, 100)
 
 
