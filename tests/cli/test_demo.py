@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import seglog
 from seglog.cli import demo
 from seglog.cli.main import main
+from tests.support.source_files import ROOT
 
 
 def test_without_the_archive_it_makes_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -55,9 +58,16 @@ def test_an_archive_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_clone_shows_real_directories_from_anywhere(tmp_path: Path) -> None:
-    if not (Path(demo.__file__).resolve().parents[3] / demo._GOLDEN).is_file():
-        pytest.skip("an installed seglog has no archive beside it: PYTHONPATH=src pytest tests/cli")
-    done = subprocess.run([sys.executable, "-m", "seglog", "demo", "--no-spark"], cwd=tmp_path,
-                          capture_output=True, text=True, timeout=600, env=os.environ)
+    """A clone has the archive beside `src`; the package may have been installed elsewhere."""
+    clone, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
+    shutil.copytree(Path(seglog.__file__).parent, clone / "src" / "seglog")
+    archive = clone / demo._GOLDEN
+    archive.parent.mkdir(parents=True)
+    archive.symlink_to(ROOT / demo._GOLDEN)
+    elsewhere.mkdir()
+    done = subprocess.run([sys.executable, "-m", "seglog", "demo", "--no-spark"], cwd=elsewhere,
+                          capture_output=True, text=True, timeout=600,
+                          env={**os.environ, "PYTHONPATH": str(clone / "src")})
     assert done.returncode == 0, done.stderr
+    assert f"unpacking {archive}" in done.stderr
     assert "predicted, " in done.stdout and "by Kafka" in done.stdout

@@ -85,7 +85,9 @@ def tier(box: Box, work: Path, seed: int, cuts: int) -> None:
 
 def jobs(box: Box, work: Path, seed: int, cuts: int) -> None:
     """Jobs that were published before a cut, and before one of the next life."""
-    fragments = pytest.importorskip("tests.crash.fragments")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'seglog[export]'")
+    from tests.crash import fragments
+
     lives = Lives(box, "write_fragments", work, seed)
 
     def check(root: Path, kept: Any) -> None:

@@ -91,9 +91,10 @@ def test_files_before_recovery_points_before_the_marker(calls: list[Call]) -> No
     assert [call.name for call in calls[marked + 1:]] == [".lock"]
 
 
-def test_the_marker_goes_first(calls: list[Call]) -> None:
+def test_the_marker_goes_first(calls: list[Call], request: pytest.FixtureRequest) -> None:
     """It is gone durably before any log is touched, so that a crash from then on is one."""
     gone = places(calls, "unlink", CLEAN_MARKER)
+    assert bool(gone) == (request.node.callspec.params["calls"] == "clean")
     root = os.path.dirname(calls[places(calls, "create", CLEAN_MARKER)[-1]].path)
     in_logs = [number for number, call in enumerate(calls)
                if root not in (call.path, os.path.dirname(call.path))]

@@ -255,6 +255,7 @@ def test_truncations_under_a_reader(log: UnifiedLog) -> None:
     not begin and end at batches."""
     done = threading.Event()
     problems: list[BaseException] = []
+    followed: list[int] = []
 
     def follow() -> None:
         while not done.is_set():
@@ -269,6 +270,7 @@ def test_truncations_under_a_reader(log: UnifiedLog) -> None:
             try:
                 offsets = offsets_of(seen)
                 assert offsets == list(range(len(offsets)))
+                followed.extend(offsets[-1:])
             except BaseException as error:
                 problems.append(error)
                 return
@@ -281,11 +283,13 @@ def test_truncations_under_a_reader(log: UnifiedLog) -> None:
             for _ in range(4):
                 log.append_as_leader(batch(2, 100 + number), 0)
             log.truncate_to(log.log_end_offset - 6)
+        wait_for(lambda: followed or problems)
     finally:
         done.set()
         for thread in threads:
             thread.join(SECONDS)
     assert not problems, problems
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_truncation_right_after_the_bound_was_read(

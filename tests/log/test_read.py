@@ -27,6 +27,7 @@ from tests.log.test_fast_path import open_log
 from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.support.held import open_files
+from tests.support.waiting import wait_for
 
 NOW = 1_700_000_000_000
 END, HIGH, COMMITTED = ("log_end", "read_uncommitted",
@@ -201,6 +202,7 @@ def test_readers_beside_rolls_and_retention(make: Make) -> None:
     log = make(**{"retention.bytes": "20000", "file.delete.delay.ms": "0"})
     log.append_as_leader(batch(2, 300), 0)
     problems: list[BaseException] = []
+    found: list[int] = []
     done = threading.Event()
 
     def read() -> None:
@@ -210,6 +212,7 @@ def test_readers_beside_rolls_and_retention(make: Make) -> None:
             try:
                 rows = scan(log.read(offset, 1).records).batches
                 assert int(rows["base_offset"][0]) <= offset <= int(rows["last_offset"][0])
+                found.append(offset)
             except OffsetOutOfRangeError:
                 pass
             except BaseException as error:
@@ -219,14 +222,18 @@ def test_readers_beside_rolls_and_retention(make: Make) -> None:
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for number in range(600):
-        log.append_as_leader(batch(2, 300), 0)
-        log.update_high_watermark(log.log_end_offset)
-        if number % 20 == 0:
-            log.delete_old_segments()
-    done.set()
+    try:
+        for number in range(600):
+            log.append_as_leader(batch(2, 300), 0)
+            log.update_high_watermark(log.log_end_offset)
+            if number % 20 == 0:
+                log.delete_old_segments()
+        wait_for(lambda: found or problems)
+    finally:
+        done.set()
     for thread in threads:
         thread.join(120)
+        assert not thread.is_alive()
     assert not problems, problems
     assert log.log_start_offset > 0
 

@@ -22,7 +22,7 @@ from seglog._native.index import (
 from seglog._native.window import WindowSource
 from seglog.errors import CorruptDataError, CorruptIndexError, KafkaStorageError
 from tests.support.effort import examples
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 BASE = 1000
 
@@ -393,9 +393,10 @@ def test_a_map_may_be_cut_while_threads_search_it(tmp_path: Path) -> None:
     path = write_offsets(tmp_path / "index", [(n, n) for n in range(count)])
     for _ in range(20):
         index, wrong, ready = IndexReader(path, 0, mapped=1), [], threading.Barrier(4)
+        right: set[int] = set()
 
         def search(index: IndexReader = index, wrong: list[object] = wrong,
-                   ready: threading.Barrier = ready) -> None:
+                   ready: threading.Barrier = ready, right: set[int] = right) -> None:
             rng = random.Random(threading.get_ident())
             ready.wait(60)
             try:
@@ -403,6 +404,8 @@ def test_a_map_may_be_cut_while_threads_search_it(tmp_path: Path) -> None:
                     target = rng.randrange(count)
                     if (found := index.lookup(target, count)) != (target, target):
                         wrong.append((target, found))
+                    else:
+                        right.add(target)
             except KafkaStorageError:
                 pass
 
@@ -410,6 +413,7 @@ def test_a_map_may_be_cut_while_threads_search_it(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         ready.wait(60)
+        wait_for(lambda: right or wrong)
         index.detach()
         os.truncate(path, 8)
         for thread in threads:

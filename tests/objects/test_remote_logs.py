@@ -118,10 +118,12 @@ def test_ranges_travel_to_another_process(
 
 
 def test_a_data_directory_is_found_below_a_url(bucket: Path, any_s3: dict[str, str]) -> None:
-    for folder in sorted((bucket / "golden" / "real").iterdir()):
-        if folder.name == "truth" or not folder.is_dir():
-            continue
+    folders = {folder.name: folder for folder in (bucket / "golden" / "real").iterdir()
+               if folder.name != "truth" and folder.is_dir()}
+    assert folders.keys() >= {"clean", "unclean"}
+    for folder in folders.values():
         local = find_partitions(folder)
+        assert local
         remote = find_partitions(f"s3://golden/real/{folder.name}/", any_s3)
         assert remote.keys() == local.keys()
         assert {path.rpartition("/")[2] for path in remote.values()} == {

@@ -23,6 +23,7 @@ from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport, Parti
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
 from tests.support.fingerprint import fingerprint
+from tests.support.users import without_rights
 
 LEVELS = ("kafka", "full", "verify")
 
@@ -104,7 +105,7 @@ def test_segments_take_little_memory(tmp_path: Path) -> None:
         table = data.segments("t-0")
         assert len(table) == 20_000 and table.nbytes < 100 * len(table)
         assert table.base_offsets.tolist() == list(range(20_000))
-        assert min(data.report.thread_segments) >= 0
+        assert len(data.report.thread_segments) == 3
         assert sum(data.report.thread_segments) == 20_000
 
 
@@ -143,12 +144,16 @@ def test_a_load_writes_nothing(golden_copy: Callable[[str], Path], source: str) 
     assert fingerprint(copy) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere: run as another user")
 def test_a_directory_without_write_permission_loads(golden_copy: Callable[[str], Path]) -> None:
     copy = golden_copy("real/clean")
+    before = seglog.open_data_dir(copy, level="verify").report
     for path in [copy, *copy.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
-    assert seglog.open_data_dir(copy, level="verify").report.severity == Severity.INFO
+    with without_rights(copy):
+        with pytest.raises(PermissionError):
+            (copy / "file").touch()
+        report = seglog.open_data_dir(copy, level="verify").report
+    assert report.severity == Severity.INFO and report.counts == before.counts
     for path in [copy, *copy.rglob("*")]:
         path.chmod(0o755)
 
