@@ -333,8 +333,8 @@ static slg_status scan_windows(slg_batch_scan *scan, slg_window *window, slg_err
         status = scan_span(scan, slg_window_at(window, from), left, error);
         if (status == SLG_MORE && scan->position == from) {
             if (left < target && (int64_t)left < rest) {
-                const size_t all = (int64_t)target < rest ? target : (size_t)rest;
-                status = slg_window_need(window, from, all, error);
+                /* All that the window has room for, of which only the batch must be readable. */
+                status = slg_window_need(window, from, left + 1, error);
             } else {
                 status = scan_from_window(scan, window, error);
             }

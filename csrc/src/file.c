@@ -86,6 +86,7 @@ slg_status slg_file_size(int fd, int64_t *size, slg_error *error) {
 slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got,
                      slg_error *error) {
     size_t done = 0;
+    *got = 0;
     if (position < 0 || size > (uint64_t)INT64_MAX - (uint64_t)position) {
         return slg_fail_errno(error, SLG_IO, position, EINVAL);
     }
@@ -97,12 +98,11 @@ slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *
             break;
         }
         if (n > 0) {
-            done += (size_t)n;
+            *got = done += (size_t)n;
         } else if (errno != EINTR) {
             return fail_io(error, position + (int64_t)done);
         }
     }
-    *got = done;
     return SLG_OK;
 }
 

@@ -29,13 +29,15 @@ void slg_window_restart(slg_window *window, slg_source source, int64_t end, size
     window->capacity = capacity;
 }
 
-/* Reads at least `least` bytes, and up to `most`. */
+/* Reads at least `least` bytes, and up to `most`. What cannot be read after `least` is the next
+ * call's error: the batches before an unreadable page are delivered. */
 static slg_status read_at(const slg_window *window, uint8_t *into, size_t least, size_t most,
                           int64_t position, size_t *got, slg_error *error) {
     const slg_source *source = &window->source;
     slg_status status;
     if (source->read == NULL) {
         status = slg_pread(source->fd, into, most, position, got, error);
+        status = status == SLG_IO && *got >= least ? SLG_OK : status;
     } else {
         status = source->read(source->context, into, least, most, position, got, error);
     }

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seglog.cli.main import main
 from seglog.config import LoadConfig, LogConfig
@@ -24,6 +24,7 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.manager.manager import LogManager
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
+from seglog.storage.partition_log import PartitionLog
 from tests.crash.compacted import write_compacted
 from tests.crash.embedded import write_embedded
 from tests.crash.managed import write_managed
@@ -73,6 +74,22 @@ def manage(roots: list[str], config: dict[str, str], threads: int = 1) -> Job:
     return work
 
 
+def read(path: str, threads: int, on_damage: Literal["raise", "skip"]) -> Job:
+    """The offsets that a reader gets of a partition, the gaps, and the error that ends it."""
+    def work() -> Answer:
+        found: Answer = {"offsets": []}
+        with PartitionLog.open(path) as log:
+            try:
+                for batch in log.to_arrow(columns=["offset"], threads=threads, on_damage=on_damage):
+                    found["offsets"] += batch.to_pylists()["offset"]
+            except SeglogError as error:
+                found |= told(error)
+            return {**found, "gaps": [
+                (gap.kind, gap.position, gap.size, gap.first_offset, gap.last_offset)
+                for gap in log.gaps]}
+    return work
+
+
 def command(arguments: list[str]) -> Job:
     """A command line, its output thrown away."""
     def work() -> Answer:
@@ -97,7 +114,7 @@ def state_of(log: LoadedLog) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Job]] = {
-    one.__name__: one for one in (load, manage, command, write, append_in_trouble,
+    one.__name__: one for one in (load, manage, read, command, write, append_in_trouble,
                                   write_compacted, write_embedded, write_fragments,
                                   write_managed, write_tiered, operate_log, operate_manager)}
 

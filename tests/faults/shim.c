@@ -12,6 +12,7 @@
  *                 then on); `kill` (SIGKILL before the call); `torn` (SIGKILL after half of a
  *                 write, or after any other call).
  *   FAULT_STICKY  1: every matching call from FAULT_AT on goes wrong.
+ *   FAULT_BAD     FROM-TO: bytes of matching files that no pread gets (class read): EIO.
  *   FAULT_TRACE   file that gets a line for each call that changed something under FAULT_UNDER or
  *                 made it durable: class, path, second path, offset, length, bytes as hex.
  *
@@ -43,7 +44,7 @@ enum fate { GO, FAIL, HALF, TORN };
 
 static char under[PATH_MAX], pattern[NAME_MAX + 1];
 static unsigned wanted;
-static long at;
+static long at, bad_from, bad_to;
 static int sticky, error_number, trace_fd = -1;
 static enum fate action;
 static int kills, fills;
@@ -82,6 +83,9 @@ EXPORT void fault_arm(void)
     }
     value = getenv("FAULT_AT");
     at = value != NULL ? atol(value) : 0;
+    bad_from = bad_to = 0;
+    value = getenv("FAULT_BAD");
+    sscanf(value != NULL ? value : "", "%ld-%ld", &bad_from, &bad_to);
     value = getenv("FAULT_STICKY");
     sticky = value != NULL && *value == '1';
     value = getenv("FAULT_ACTION");
@@ -136,13 +140,18 @@ static int is_under(const char *path)
     return strncmp(path, under, size) == 0 && (path[size] == '/' || path[size] == '\0');
 }
 
+static int matches(enum kind kind, const char *path)
+{
+    if (!atomic_load(&armed) || (wanted & 1U << kind) == 0 || !is_under(path))
+        return 0;
+    const char *last = strrchr(path, '/');
+    return fnmatch(pattern, last != NULL ? last + 1 : path, 0) == 0;
+}
+
 /* What becomes of a call; it does not return where that is death. errno is set for FAIL. */
 static enum fate judge(enum kind kind, const char *path)
 {
-    if (!atomic_load(&armed) || (wanted & 1U << kind) == 0 || !is_under(path))
-        return GO;
-    const char *last = strrchr(path, '/');
-    if (fnmatch(pattern, last != NULL ? last + 1 : path, 0) != 0)
+    if (!matches(kind, path))
         return GO;
     const long number = atomic_fetch_add(&count, 1) + 1;
     if (at == 0 || (sticky || fills ? number < at : number != at))
@@ -277,23 +286,22 @@ EXPORT ssize_t pread(int fd, void *into, size_t size, off_t offset)
     char path[PATH_MAX];
     path_of(fd, path);
     const enum fate fate = judge(READ, path);
+    if (offset < bad_to && (off_t)size > bad_from - offset && matches(READ, path)) {
+        if (offset >= bad_from)
+            return errno = EIO, -1;
+        size = (size_t)(bad_from - offset); /* as a disk gives the pages before a bad one */
+    }
     return fate == FAIL ? -1 : syscall(SYS_pread64, fd, into, fewer(fate, size), offset);
 }
 
 EXPORT ssize_t pread64(int fd, void *into, size_t size, off64_t offset)
     __attribute__((alias("pread")));
 EXPORT ssize_t __read_chk(int fd, void *into, size_t size, size_t room)
-{
-    return size > room ? (abort(), -1) : read(fd, into, size);
-}
+{ return size > room ? (abort(), -1) : read(fd, into, size); }
 EXPORT ssize_t __pread_chk(int fd, void *into, size_t size, off_t offset, size_t room)
-{
-    return size > room ? (abort(), -1) : pread(fd, into, size, offset);
-}
+{ return size > room ? (abort(), -1) : pread(fd, into, size, offset); }
 EXPORT ssize_t __pread64_chk(int fd, void *into, size_t size, off_t offset, size_t room)
-{
-    return size > room ? (abort(), -1) : pread(fd, into, size, offset);
-}
+{ return size > room ? (abort(), -1) : pread(fd, into, size, offset); }
 
 /* ---- write */
 
@@ -312,13 +320,9 @@ static ssize_t write_at(int fd, const void *bytes, size_t size, off_t offset, in
 }
 
 EXPORT ssize_t write(int fd, const void *bytes, size_t size)
-{
-    return write_at(fd, bytes, size, 0, 0);
-}
+{ return write_at(fd, bytes, size, 0, 0); }
 EXPORT ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset)
-{
-    return write_at(fd, bytes, size, offset, 1);
-}
+{ return write_at(fd, bytes, size, offset, 1); }
 EXPORT ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t offset)
     __attribute__((alias("pwrite")));
 
@@ -436,13 +440,9 @@ EXPORT int renameat2(int dir, const char *path, int new_dir, const char *new_pat
     return result != 0 ? failed(fate) : (done(RENAME, fate, full, other, 0, 0, NULL), 0);
 }
 EXPORT int renameat(int dir, const char *path, int new_dir, const char *new_path)
-{
-    return renameat2(dir, path, new_dir, new_path, 0);
-}
+{ return renameat2(dir, path, new_dir, new_path, 0); }
 EXPORT int rename(const char *path, const char *new_path)
-{
-    return renameat2(AT_FDCWD, path, AT_FDCWD, new_path, 0);
-}
+{ return renameat2(AT_FDCWD, path, AT_FDCWD, new_path, 0); }
 
 EXPORT int unlinkat(int dir, const char *path, int flags)
 {

@@ -35,7 +35,8 @@ slg_status slg_open_directory(int dir_fd, const char *path, bool follow_links, i
 /* The size of an open regular file. SLG_FILE_KIND, SLG_IO. */
 slg_status slg_file_size(int fd, int64_t *size, slg_error *error);
 
-/* Reads up to `size` bytes at `position`; *got is less only at the end of the file. SLG_IO. */
+/* Reads up to `size` bytes at `position`; *got is less only at the end of the file, and with
+ * SLG_IO: the bytes before the one that cannot be read. */
 slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got,
                      slg_error *error);
 

@@ -58,9 +58,9 @@ void slg_window_restart(slg_window *window, slg_source source, int64_t end, size
 
 /*
  * Makes [position, position + size) valid, size >= 1, position + size <= end, and more bytes after
- * it up to the target. Bytes already in the window are not read again. The buffer grows past the
- * target only after the last byte proves to exist. SLG_OK, SLG_IO, SLG_NO_MEMORY, or
- * SLG_FILE_SHRANK (expected = wanted end, found = actual end).
+ * it up to the target, or to the first that cannot be read. Bytes already in the window are not
+ * read again. The buffer grows past the target only after the last byte proves to exist. SLG_OK,
+ * SLG_IO, SLG_NO_MEMORY, or SLG_FILE_SHRANK (expected = wanted end, found = actual end).
  */
 slg_status slg_window_need(slg_window *window, int64_t position, size_t size, slg_error *error);
 
