@@ -86,7 +86,9 @@ def test_a_read_that_fails_cuts_nothing(refusals: Refusals) -> None:
 def test_a_question_that_fails_cuts_nothing(refusals: Refusals) -> None:
     """EIO where a directory is listed, a file looked for or opened: none counts as missing."""
     for calls in QUESTIONS.split(","):
-        for point in points(refusals.count(calls), 2):
+        count = refusals.count(calls)
+        assert count
+        for point in points(count, 2):
             refusals.refuse(calls, point, IO, ONCE)
 
 
@@ -94,6 +96,7 @@ def test_a_question_that_fails_cuts_nothing(refusals: Refusals) -> None:
 def test_a_change_that_fails_loses_nothing(refusals: Refusals) -> None:
     """A full disk, a dying one, one that may not be written to."""
     count = refusals.count(CHANGES)
+    assert count
     for number, point in enumerate(points(count, 3)):
         refusals.refuse(CHANGES, point, (FULL_DISK, IO, DENIED)[number % 3], number % 2)
 

@@ -58,6 +58,44 @@ def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_pa
     assert found.segments.sizes().tolist() == [size, -1, size]
 
 
+def test_a_segment_that_begins_at_the_end_of_a_swap_stays(tmp_path: Path) -> None:
+    """Also one that comes with the swap alone; its index is not that of another."""
+    for base in (0, 10, 21):
+        (tmp_path / f"{base:020d}.log").write_bytes(batch(base))
+    for base in (8, 20):
+        (tmp_path / f"{base:020d}.log.swap").write_bytes(batch(base))
+    (tmp_path / f"{20:020d}.index.swap").touch()
+    found = read_directory(str(tmp_path), HandleCache(10))
+    assert found.segments.base_offsets.tolist() == [0, 8, 20, 21]
+    assert found.segments.flags.tolist() == [HAS_LOG, HAS_LOG, HAS_LOG | HAS_INDEX, HAS_LOG]
+
+
+STRANGE = ["-0000000000000000005.log.swap", f"{7:020d}.snapshot.swap", f"{8:020d}.foo.swap",
+           f"{40:020d}.index.swap", "foo.log", "5.log"]
+
+
+@pytest.mark.parametrize("files", [[], STRANGE], ids=["none", "strange"])
+def test_what_has_the_name_of_a_log_is_a_segment_and_nothing_else(
+        tmp_path: Path, files: list[str]) -> None:
+    """A link, a directory and a device in the place of a log: their reader reports them."""
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
+    for name in files:
+        (tmp_path / name).touch()
+    (tmp_path / f"{50:020d}.log").symlink_to(f"{0:020d}.log")
+    (tmp_path / f"{60:020d}.log").mkdir()
+    os.mkfifo(tmp_path / f"{70:020d}.log")
+    for name in ("foo.log.swap", "bar.log", "6.log", f"{80:020d}.index", f"{90:020d}.log.swap",
+                 f"{91:020d}.log.deleted"):
+        (tmp_path / name).symlink_to(f"{0:020d}.log")
+    (tmp_path / f"{92:020d}.snapshot").mkdir()
+    segments = read_directory(str(tmp_path), HandleCache(10)).segments
+    assert segments.base_offsets.tolist() == [0, 50, 60, 70]
+    assert segments.flags.tolist() == [HAS_LOG] * 4
+    for segment in list(segments)[1:]:
+        with pytest.raises(KafkaStorageError):
+            list(segment.walk())
+
+
 def test_a_swapped_index_is_not_the_size_of_its_segment(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
     (tmp_path / f"{0:020d}.index.swap").write_bytes(bytes(8))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import pytest
 
 from seglog.errors import CorruptRecordError
-from seglog.model import TimestampOffset
+from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.storage import segment
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
@@ -163,6 +164,22 @@ def test_an_empty_segment_has_nothing_to_salvage(tmp_path: Path) -> None:
             assert found.is_checked is checked
 
 
+@pytest.mark.parametrize("kept", [0, 61, 5000])
+def test_a_segment_that_is_cut_meanwhile_is_read_up_to_there(tmp_path: Path, kept: int) -> None:
+    """A broker truncates or empties what a reader has listed."""
+    data = b"".join(batch(offset, b"v" * 900) for offset in range(30))
+    size = len(data) // 30
+    (tmp_path / name(0)).write_bytes(data)
+    with PartitionLog.open(tmp_path) as log, log.segments[0].opened() as handle:
+        os.truncate(tmp_path / name(0), kept)
+        found = Surveys().of(handle, SegmentExtent("f", 0, len(data), 40))
+    whole = kept // size
+    assert found.spans == (((0, whole * size),) if whole else ())
+    [gap] = found.gaps
+    assert (gap.kind, gap.position, gap.size, gap.first_offset, gap.last_offset) == (
+        "file_shrank", whole * size, len(data) - whole * size, whole, 39)
+
+
 def test_a_batch_out_of_order_at_the_end_of_the_log_is_a_gap(tmp_path: Path) -> None:
     (tmp_path / name(0)).write_bytes(b"".join(map(batch, (0, 2, 3, 1))))
     with PartitionLog.open(tmp_path) as log:
@@ -261,6 +278,17 @@ def test_a_batch_inside_of_a_bad_one_leads_to_its_end(tmp_path: Path) -> None:
         assert [row["offset"] for row in rows] == [0, 2, 3]
         gap, = log.gaps
         assert (gap.position, gap.size) == (len(batch(0)), len(bad) - len(batch(2)))
+
+
+def test_markers_count_in_searches_by_time(tmp_path: Path) -> None:
+    """As in Kafka, which looks at the records of every batch."""
+    (tmp_path / name(0)).write_bytes(batch(0) + encode(marker(1, 7, 0, COMMIT, 9)) + batch(2))
+    with PartitionLog.open(tmp_path) as log:
+        for on_damage in ("raise", "skip"):
+            found = [log.offset_for_timestamp(timestamp, on_damage=on_damage)
+                     for timestamp in (5, 6, 9, 10, MAX_TIMESTAMP)]
+            assert [one and (one.timestamp, one.offset) for one in found] == [
+                (5, 0), (9, 1), (9, 1), None, (9, 1)]
 
 
 def test_zeros_after_a_marker_are_reported(tmp_path: Path) -> None:

@@ -77,8 +77,9 @@ def choose_replica(tp: TopicPartition, directories: Sequence[FoundDirectory],
     replicas = [_examine(tp, one, storage_options) for one in directories]
     _check_topic_ids(tp, replicas)
     ranked = sorted(replicas, key=lambda replica: replica.rank, reverse=True)
-    if ranked[0].error is not None:
-        raise replicas[0].error or ranked[0].error
+    best = ranked[0]
+    if best.error is not None:
+        raise best.error
     return ReplicaChoice(tp, tuple(ranked), _reason(ranked))
 
 
