@@ -349,8 +349,11 @@ def outside(it: Subject) -> Iterator[None]:
     at."""
     try:
         yield
-    except (KafkaStorageError, CorruptDataError):
+    except KafkaStorageError:
         pass
+    except CorruptDataError:
+        if not it.loses:
+            raise
     except IllegalArgumentError:  # several topics of the name in remote storage
         if not it.comes_again or it.remote is None:
             raise

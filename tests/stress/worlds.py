@@ -370,8 +370,10 @@ class ManagerWorld(World):
                     for offset in batch.to_pylists()["offset"]:
                         assert offset > last
                         last = offset
-        except (KafkaStorageError, OffsetOutOfRangeError, seglog.errors.CorruptDataError):
+        except (KafkaStorageError, OffsetOutOfRangeError):
             pass
+        except seglog.errors.CorruptDataError:
+            assert self.subjects[number].loses
         except UnknownTopicOrPartitionError:
             assert self.subjects[number].comes_again
 
