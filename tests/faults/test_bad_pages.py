@@ -12,15 +12,17 @@ import pytest
 
 from tests.faults.box import IO, Box
 from tests.oracle.batch import Batch, Record, encode
+from tests.support.damage import poke
 
 PAGE = 4096
 BATCHES = 600
 FIRST = f"{0:020d}.log"
 
 
-def batch(offset: int) -> bytes:
-    return encode(Batch(offset, 0, [Record(offset, 5, b"k", b"v" * (offset % 7 * 200))],
-                        base_timestamp=5, max_timestamp=5))
+def batch(offset: int, size: int | None = None) -> bytes:
+    value = b"v" * (offset % 7 * 200 if size is None else size)
+    return encode(Batch(offset, 0, [Record(offset, 5, b"k", value)], base_timestamp=5,
+                        max_timestamp=5))
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,29 @@ def test_a_reader_that_skips_damage_also_gets_those_after_them(
     assert found["gaps"] == [["io", BEGINS[lost], BEGINS[next_one] - BEGINS[lost], lost,
                               next_one - 1]]
     assert calls < 60 + bad[0] // 1000  # headers are read in small pieces
+
+
+def eight_a_page(path: Path, pages: int) -> Path:
+    """A partition whose first segment has so many pages of eight batches each."""
+    path.mkdir()
+    size = next(size for size in range(PAGE) if len(batch(0, size)) == PAGE // 8)
+    (path / FIRST).write_bytes(b"".join(batch(offset, size) for offset in range(8 * pages)))
+    (path / f"{8 * pages:020d}.log").write_bytes(batch(8 * pages))
+    return path
+
+
+def test_a_batch_at_the_beginning_of_a_page_is_found(box: Box, tmp_path: Path) -> None:
+    path = eight_a_page(tmp_path / "t-0", 5)
+    found, _ = read(box, path, (PAGE, 2 * PAGE), 0, "skip")
+    assert found["offsets"] == [*range(8), *range(16, 41)]
+    assert found["gaps"] == [["io", PAGE, PAGE, 8, 15]]
+
+
+def test_a_bad_page_after_foreign_bytes(box: Box, tmp_path: Path) -> None:
+    """The search for the next batch goes on after the page, and reads nothing again for it."""
+    path = eight_a_page(tmp_path / "t-0", 60)
+    poke(path / FIRST, PAGE // 4, b"\xff" * (40 * PAGE - PAGE // 4))
+    found, calls = read(box, path, (40 * PAGE, 41 * PAGE), 0, "skip")
+    assert found["offsets"] == [0, 1, *range(41 * 8, 60 * 8 + 1)]
+    assert found["gaps"] == [["batch_length", PAGE // 4, 41 * PAGE - PAGE // 4, 2, 41 * 8 - 1]]
+    assert calls < 40

@@ -84,6 +84,8 @@ def test_what_the_checkpoint_adds(tmp_path: Path) -> None:
         root = tmp_path / f"lie{number}"
         write(root / "t-0", [(4, 110)], checkpoint=lie)
         assert chosen(root, tmp_path / "behind")[0] == "behind"
+    write(tmp_path / "older" / "t-0", [(4, 130)], checkpoint="0\n1\n3 130\n")  # than its batches
+    assert chosen(tmp_path / "behind", tmp_path / "older")[0] == "older"
 
 
 def test_ties(tmp_path: Path) -> None:
