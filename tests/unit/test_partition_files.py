@@ -70,6 +70,14 @@ def test_a_segment_that_begins_at_the_end_of_a_swap_stays(tmp_path: Path) -> Non
     assert found.segments.flags.tolist() == [HAS_LOG, HAS_LOG, HAS_LOG | HAS_INDEX, HAS_LOG]
 
 
+def test_the_first_segment_may_be_swapped(tmp_path: Path) -> None:
+    for base in (0, 10):
+        (tmp_path / f"{base:020d}.log").write_bytes(batch(base))
+    (tmp_path / f"{0:020d}.log.swap").write_bytes(batch(0) + batch(10))
+    found = read_directory(str(tmp_path), HandleCache(10)).segments
+    assert (found.base_offsets.tolist(), found.sizes().tolist()) == ([0], [2 * BATCH_BYTES])
+
+
 STRANGE = ["-0000000000000000005.log.swap", f"{7:020d}.snapshot.swap", f"{8:020d}.foo.swap",
            f"{40:020d}.index.swap", "foo.log", "5.log"]
 

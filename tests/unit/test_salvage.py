@@ -291,6 +291,16 @@ def test_markers_count_in_searches_by_time(tmp_path: Path) -> None:
                 (5, 0), (9, 1), (9, 1), None, (9, 1)]
 
 
+def test_a_segment_that_cannot_be_opened_does_not_end_a_search_by_time(tmp_path: Path) -> None:
+    """Of a reader that skips damage."""
+    (tmp_path / name(0)).mkdir()
+    (tmp_path / name(5)).write_bytes(batch(5))
+    with PartitionLog.open(tmp_path) as log:
+        for timestamp in (5, MAX_TIMESTAMP):
+            found = log.offset_for_timestamp(timestamp, on_damage="skip")
+            assert found is not None and (found.timestamp, found.offset) == (5, 5)
+
+
 def test_zeros_after_a_marker_are_reported(tmp_path: Path) -> None:
     """No record is returned before them."""
     data = encode(marker(0, 7, 0, COMMIT, 5))
