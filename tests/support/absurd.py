@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.oracle import compression, files
+from tests.oracle.log import Entry
 from tests.oracle.wire import crc32c
-from tests.support.damage import Target, splice
+from tests.support.damage import Kind, Target, damaging, old_message, splice
 
 NUMBERS = [0, 1, -1, 2, 7, 2**7, 2**15 - 1, 2**31 - 1, 2**31, -2**31, 2**32, 2**53, 2**63 - 1,
            2**63 - 2, -2**63, 1 - 2**63]
@@ -56,11 +56,11 @@ def _changed(data: bytes, rnd: random.Random) -> bytes:
     return bytes(raw)
 
 
-def batch_field(t: Target) -> str | None:
-    place = t.place(lambda entry: entry.magic == 2)
-    if place is None:
-        return None
-    path, entry = place
+a_batch = damaging(lambda t: t.place(lambda entry: entry.magic == 2))
+
+
+@a_batch
+def batch_field(t: Target, path: Path, entry: Entry) -> str:
     at, form = t.random.choice(FIELDS)
     number = t.random.choice(NUMBERS + [t.random.randrange(2**64)])
     data = entry.data[:at] + _pack(form, number) + entry.data[at + struct.calcsize(form):]
@@ -68,12 +68,9 @@ def batch_field(t: Target) -> str | None:
     return f"{path.name}@{entry.position}: field at {at} is {number}"
 
 
-def batch_records(t: Target) -> str | None:
+@a_batch
+def batch_records(t: Target, path: Path, entry: Entry) -> str:
     """Records of a batch changed inside of its compression."""
-    place = t.place(lambda entry: entry.magic == 2)
-    if place is None:
-        return None
-    path, entry = place
     codec, payload = entry.data[22] & 7, entry.data[61:]
     if codec <= 4 and payload:
         plain = _changed(compression.decompress(codec, payload), t.random)
@@ -84,12 +81,9 @@ def batch_records(t: Target) -> str | None:
     return f"{path.name}@{entry.position}: records of codec {codec}"
 
 
-def message(t: Target) -> str | None:
+@old_message
+def message(t: Target, path: Path, entry: Entry) -> str:
     """A message of magic 0 or 1, or what its wrapper holds."""
-    place = t.place(lambda entry: entry.magic in (0, 1))
-    if place is None:
-        return None
-    path, entry = place
     data = entry.data
     kind = t.random.randrange(4)
     if kind == 0:
@@ -190,7 +184,7 @@ def segment_name(t: Target) -> str | None:
     return f"{path.name} renamed to {base}"
 
 
-KINDS: list[Callable[[Target], str | None]] = [
+KINDS: list[Kind] = [
     batch_field, batch_field, batch_field, batch_records, batch_records, message, message,
     index_entries, txn_entries, snapshot, checkpoint, epochs, metadata, segment_name]
 

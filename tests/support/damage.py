@@ -7,6 +7,7 @@ readers reach the damage; kinds of `damage_files` are about files and names.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import struct
@@ -51,7 +52,14 @@ class Target:
         return self.random.choice(found) if found else None
 
 
-    def place(self, want: Callable[[Entry], bool]) -> tuple[Path, Entry] | None:
+    def log_entry(self, want: Callable[[Entry], bool] = lambda entry: True, *, last: bool = False
+                  ) -> Place | None:
+        """A log file, and an entry of it that `want` accepts."""
+        path = self.log(last=last)
+        entry = self.entry(path, want)
+        return None if entry is None else (path, entry)
+
+    def place(self, want: Callable[[Entry], bool]) -> Place | None:
         """A log file and an entry of it that `want` accepts, wherever the log holds one."""
         for path in self.random.sample(self.files(".log"), len(self.files(".log"))):
             entry = self.entry(path, want)
@@ -84,6 +92,7 @@ def splice(path: Path, entry: Entry, raw: bytes) -> None:
 
 
 Kind = Callable[[Target], str | None]
+Place = tuple[Path, Entry]
 KINDS: dict[str, Kind] = {}
 
 
@@ -91,6 +100,22 @@ def kind(function: Kind) -> Kind:
     """Registers a kind under its name."""
     KINDS[function.__name__] = function
     return function
+
+
+def damaging(choose: Callable[[Target], Place | None]
+             ) -> Callable[[Callable[[Target, Path, Entry], str]], Kind]:
+    """Makes a kind of a function that damages the entry that `choose` finds."""
+    def decorate(function: Callable[[Target, Path, Entry], str]) -> Kind:
+        @functools.wraps(function)
+        def apply(t: Target) -> str | None:
+            found = choose(t)
+            return None if found is None else function(t, *found)
+        return apply
+    return decorate
+
+
+an_entry = damaging(Target.log_entry)
+old_message = damaging(lambda t: t.place(lambda entry: entry.magic in (0, 1)))
 
 
 def damage(root: Path, partition: str, name: str, seed: int) -> str | None:
@@ -111,11 +136,8 @@ def log_truncated(t: Target) -> str | None:
 
 
 @kind
-def log_truncated_at_a_boundary(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@an_entry
+def log_truncated_at_a_boundary(t: Target, path: Path, entry: Entry) -> str:
     size = entry.position + t.random.choice([0, 1, 8, 12, 16, 17, 18, 21, 60, 61, 62])
     os.truncate(path, min(size, path.stat().st_size))
     return f"{path.name} cut to {size} bytes, an entry begins at {entry.position}"
@@ -129,22 +151,16 @@ def log_emptied(t: Target) -> str | None:
 
 
 @kind
-def log_byte_flipped(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@an_entry
+def log_byte_flipped(t: Target, path: Path, entry: Entry) -> str:
     at = entry.position + t.random.randrange(entry.size)
     poke(path, at, bytes([path.read_bytes()[at] ^ 1 << t.random.randrange(8)]))
     return f"{path.name} one bit at {at}, in the entry at {entry.position}"
 
 
 @kind
-def log_header_byte_random(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@an_entry
+def log_header_byte_random(t: Target, path: Path, entry: Entry) -> str:
     at = entry.position + t.random.randrange(min(61, entry.size))
     poke(path, at, t.random.randbytes(1))
     return f"{path.name} a random byte at {at}, in the header at {entry.position}"
@@ -179,12 +195,9 @@ def log_zero_tail(t: Target) -> str | None:
 
 
 @kind
-def log_zeros_then_data(t: Target) -> str | None:
+@an_entry
+def log_zeros_then_data(t: Target, path: Path, entry: Entry) -> str:
     """Zeros are a tail only when nothing follows them."""
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
     data = path.read_bytes()
     path.write_bytes(data[:entry.position] + bytes(200) + data[entry.position:])
     return f"{path.name} 200 zero bytes before the entry at {entry.position}"
@@ -198,11 +211,8 @@ def log_random(t: Target) -> str | None:
 
 
 @kind
-def log_bad_length(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@an_entry
+def log_bad_length(t: Target, path: Path, entry: Entry) -> str:
     length = t.random.choice([-1, -2**31, 0, 5, 13, 14, 22, 48, 49, entry.size - 13,
                               entry.size - 11, 10**6, 2**31 - 13, 2**31 - 1])
     poke(path, entry.position + 8, struct.pack(">i", length))
@@ -210,22 +220,16 @@ def log_bad_length(t: Target) -> str | None:
 
 
 @kind
-def log_bad_magic(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@an_entry
+def log_bad_magic(t: Target, path: Path, entry: Entry) -> str:
     magic = t.random.choice([-128, -1, 0, 1, 3, 99, 127])
     poke(path, entry.position + 16, struct.pack(">b", magic))
     return f"{path.name} magic {magic} at {entry.position}"
 
 
 @kind
-def log_base_offset_changed(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@an_entry
+def log_base_offset_changed(t: Target, path: Path, entry: Entry) -> str:
     base = int.from_bytes(entry.data[:8], "big")
     number = t.random.choice([0, base - 1, base + 1, base + 10**6, base + 2**32, -1, -2**63,
                               2**63 - 1])
@@ -247,22 +251,16 @@ def log_overflowed(t: Target) -> str | None:
 
 
 @kind
-def log_epoch_changed(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path, lambda entry: entry.magic >= 2)
-    if entry is None:
-        return None
+@damaging(lambda t: t.log_entry(lambda entry: entry.magic >= 2))
+def log_epoch_changed(t: Target, path: Path, entry: Entry) -> str:
     epoch = t.random.choice([-1, -2**31, 0, 5, 10**6, 2**31 - 1])
     poke(path, entry.position + 12, struct.pack(">i", epoch))
     return f"{path.name} leader epoch {epoch} at {entry.position}"
 
 
 @kind
-def log_entry_twice(t: Target) -> str | None:
-    path = t.log(last=True)
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@damaging(lambda t: t.log_entry(last=True))
+def log_entry_twice(t: Target, path: Path, entry: Entry) -> str:
     poke(path, _end(path), entry.data)
     return f"{path.name} the entry at {entry.position} again at the end"
 
@@ -280,11 +278,8 @@ def log_entries_swapped(t: Target) -> str | None:
 
 
 @kind
-def log_entry_gone(t: Target) -> str | None:
-    path = t.log()
-    entry = t.entry(path)
-    if entry is None:
-        return None
+@an_entry
+def log_entry_gone(t: Target, path: Path, entry: Entry) -> str:
     splice(path, entry, b"")
     return f"{path.name} the entry at {entry.position} cut out"
 

@@ -7,6 +7,7 @@ import gzip
 import struct
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cramjam
@@ -15,7 +16,7 @@ from tests.oracle import batch as v2
 from tests.oracle import compression, legacy
 from tests.oracle.log import Entry
 from tests.oracle.wire import OracleError, varint, varlong, xxh32
-from tests.support.damage import Target, kind, splice
+from tests.support.damage import Target, kind, old_message, splice
 
 _FIELDS = ("base_offset", "length", "leader_epoch", "magic", "crc", "attributes",
            "last_offset_delta", "base_timestamp", "max_timestamp", "producer_id",
@@ -286,23 +287,17 @@ def _bad_message(t: Target, entry: Entry) -> tuple[str, legacy.Message]:
 
 
 @kind
-def sealed_old_message(t: Target) -> str | None:
-    place = t.place(lambda entry: entry.magic in (0, 1))
-    if place is None:
-        return None
-    path, entry = place
+@old_message
+def sealed_old_message(t: Target, path: Path, entry: Entry) -> str:
     name, message = _bad_message(t, entry)
     splice(path, entry, legacy.encode(message))
     return f"{path.name} {name} at {entry.position}"
 
 
 @kind
-def sealed_old_lengths(t: Target) -> str | None:
+@old_message
+def sealed_old_lengths(t: Target, path: Path, entry: Entry) -> str:
     """A wrong key or value length of an old message, under a valid CRC."""
-    place = t.place(lambda entry: entry.magic in (0, 1))
-    if place is None:
-        return None
-    path, entry = place
     body = bytearray(entry.data[16:])
     at = 2 if entry.magic == 0 else 10
     length = t.random.choice([-2, -2**31, 10**6, 2**31 - 1, len(body)])
