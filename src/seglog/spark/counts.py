@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from seglog.model import TopicPartition
-from seglog.spark.option_values import option_texts
+from seglog.spark.option_values import query_options
 from seglog.spark.read_options import parse_options
 from seglog.spark.plan import SeglogPartition, plan_partitions
 from seglog.storage.record_counts import RecordCount, count_range
@@ -56,7 +56,7 @@ def count(spark: SparkSession, path: str, *, exact: bool = False, **options: obj
     Raises as the read does: ValueError, UnknownTopicOrPartitionError or OffsetOutOfRangeError on
     the driver, Spark's exception for a failed task.
     """
-    given = parse_options({**option_texts(options), "path": path})
+    given = parse_options(query_options(path, options))
     chosen: list[TopicPartition] = []
     tasks = plan_partitions(replace(given, split_bytes=_TASK_BYTES, min_partitions=None),
                             on_partition=chosen.append)

@@ -185,29 +185,26 @@ def table_schema(name: str, options: Mapping[str, str]) -> StructType:
 
 # ---- the reader --------------------------------------------------------------------------------
 
+@dataclass(frozen=True)
 class _Directories(InputPartition):
     """Partition directories: the work of one task. Picklable."""
 
-    def __init__(self, found: Sequence[FoundDirectory]) -> None:
-        super().__init__(None)
-        self.found = tuple(found)
+    found: Sequence[FoundDirectory]
 
 
+@dataclass(frozen=True)
 class _Ranges(InputPartition):
     """Ranges of log files, each with its directory. Picklable."""
 
-    def __init__(self, pieces: Sequence[tuple[FoundDirectory, LogRange]]) -> None:
-        super().__init__(None)
-        self.pieces = tuple(pieces)
+    pieces: Sequence[tuple[FoundDirectory, LogRange]]
 
 
+@dataclass(frozen=True)
 class _Scrub(InputPartition):
     """Pieces of a verification, and rows that the driver already has. Picklable."""
 
-    def __init__(self, pieces: Sequence[tuple[str, Any]], rows: Sequence[dict[str, Any]] = ()
-                 ) -> None:
-        super().__init__(None)
-        self.pieces, self.rows = tuple(pieces), tuple(rows)
+    pieces: Sequence[tuple[str, Any]]
+    rows: Sequence[dict[str, Any]] = ()
 
 
 class TableReader(CheckedOnArrival, DataSourceReader):
@@ -248,7 +245,9 @@ class TableReader(CheckedOnArrival, DataSourceReader):
         """Arrow batches of one task. A file that cannot be read or parsed raises its typed error;
         failOnDataLoss=false skips it with a warning."""
         if isinstance(partition, _Scrub):
-            yield from self._narrowed(finding_batches(_scrub_rows(partition)))
+            names = [name for name, _ in self._columns]
+            for batch in finding_batches(_scrub_rows(partition)):
+                yield batch.select(names)
         elif isinstance(partition, _Ranges):
             yield from self._rows_of_ranges(partition)
         elif isinstance(partition, _Directories):
@@ -347,11 +346,6 @@ class TableReader(CheckedOnArrival, DataSourceReader):
         tasks: list[InputPartition] = [_Scrub([sized.piece for sized in some])
                                        for some in pack(pieces, target)]
         return [_Scrub([], known), *tasks]
-
-    def _narrowed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        names = [name for name, _ in self._columns]
-        for batch in batches:
-            yield batch.select(names)
 
 
 @dataclass(frozen=True, slots=True)

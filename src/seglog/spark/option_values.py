@@ -7,9 +7,10 @@ what Spark's Kafka source refuses (Scala's toInt, toLong and toBoolean).
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seglog.model import TopicPartition
@@ -17,7 +18,7 @@ from seglog.objects import StorageOptions
 
 __all__ = ["INT_MAX", "LONG_MAX", "STORE_PREFIXES", "boolean", "is_int", "java_pattern",
            "json_object", "listed", "long_number", "option_texts", "per_partition", "positive",
-           "storage_options"]
+           "query_options", "storage_options"]
 
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 #: Prefixes of options for an object store's client; all others need the prefix `storage.`.
@@ -28,6 +29,15 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     """Options given in Python as Spark passes them: true and false in lower case."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in options.items()}
+
+
+def query_options(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+                  options: Mapping[str, object]) -> dict[str, str]:
+    """The options of `load(path)` given in Python, as Spark passes them."""
+    places = [path] if isinstance(path, str | os.PathLike) else list(path)
+    where = {"path": os.fspath(places[0])} if len(places) == 1 else \
+        {"paths": json.dumps([os.fspath(place) for place in places])}
+    return {**option_texts(options), **where}
 
 
 def listed(text: str, name: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
@@ -50,16 +51,14 @@ _LIGHT_SPLIT_BYTES, _LIGHT_TASKS = 4 * SPLIT_BYTES, 16
 _LOG_STARTS = (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP)
 
 
+@dataclass(frozen=True, repr=False)
 class SeglogPartition(InputPartition):
     """Byte ranges of one topic partition, in order: the work of one Spark task. Picklable. `where`
     their files lie, if the paths do not say it."""
 
-    def __init__(self, topic_partition: TopicPartition, ranges: Sequence[LogRange],
-                 where: Files | None = None) -> None:
-        super().__init__(None)
-        self.topic_partition = topic_partition
-        self.ranges = tuple(ranges)
-        self.where = where
+    topic_partition: TopicPartition
+    ranges: Sequence[LogRange]
+    where: Files | None = None
 
     def __repr__(self) -> str:
         size = sum(part.size for part in self.ranges)

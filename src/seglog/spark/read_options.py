@@ -118,7 +118,9 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
     ending = _bound(given, "ending", LATEST)
     _check_strategy(given)
-    _check_client(given)
+    for name, reason in _REFUSED.items():
+        if f"kafka.{name}" in given:
+            raise ValueError(f"Kafka option '{name}' is not supported: {reason}.")
     if not is_stream:
         _refuse_specials(starting, ending)
         _check_stream_only(given)
@@ -199,12 +201,6 @@ def _assign(text: str) -> frozenset[TopicPartition]:
             raise ValueError(f"Option 'assign' expects e.g. {_ASSIGN_EXAMPLE}, got {text}")
         found.update(TopicPartition(topic, partition) for partition in partitions)
     return frozenset(found)
-
-
-def _check_client(given: Mapping[str, str]) -> None:
-    for name, reason in _REFUSED.items():
-        if f"kafka.{name}" in given:
-            raise ValueError(f"Kafka option '{name}' is not supported: {reason}.")
 
 
 def _check_stream_only(given: Mapping[str, str]) -> None:

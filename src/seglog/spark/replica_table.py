@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from seglog.spark.read_options import parse_options
+from seglog.spark.option_values import query_options
 from seglog.spark.plan import choose_directories
+from seglog.spark.read_options import parse_options
 from seglog.storage.replicas import choose_replica
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ def replicas(spark: SparkSession, path: str | list[str], **options: object) -> D
 def replica_rows(path: str | list[str], options: dict[str, object]
                  ) -> Iterator[tuple[Any, ...]]:
     """The rows of `replicas`."""
-    given = {name: str(value) for name, value in options.items()}
-    where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(path)}
-    for tp, found in sorted(choose_directories(parse_options({**given, **where})).items()):
+    given = parse_options(query_options(path, options))
+    for tp, found in sorted(choose_directories(given).items()):
         choice = choose_replica(tp, found)
         for replica in choice.replicas:
             is_read = replica is choice.chosen

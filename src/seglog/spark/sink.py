@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from seglog.fragments import Fragment, FragmentWriter, Job, StreamBatch, check_target, publish
 from seglog.spark.executors import CheckedOnArrival
-from seglog.spark.sink_options import SinkOptions, check_columns, parse_sink_options
+from seglog.spark.sink_options import check_columns, parse_sink_options
 from seglog.spark.sink_task import RowPartitioner
 
 if TYPE_CHECKING:
@@ -51,14 +51,20 @@ class _TaskMessage(WriterCommitMessage):
     query_id: str | None
 
 
-class _Sink:
-    """One write: made on the driver, copied to every task, and used again for the commit."""
+class _Sink(CheckedOnArrival):
+    """One write: made on the driver, copied to every task, and used again for the commit. Raises
+    ValueError for bad options and columns, KafkaStorageError and LogDirLockedError for the target.
+    """
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self.options, self.schema = options, schema
-        self.job = Job.begin(check_target(options.path), _driver_pid())
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ValueError("format('seglog') only appends to logs: use .mode('append'), or for a "
+                             "streaming query .outputMode('append') or 'update'")
+        self.options, self.schema = parse_sink_options(options), schema
+        check_columns(schema, self.options.topic)
+        self.job = Job.begin(check_target(self.options.path), _driver_pid())
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> _TaskMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Runs on an executor. After any failure, no file of this attempt remains."""
         context = TaskContext.get()
         assert context is not None
@@ -68,13 +74,14 @@ class _Sink:
                             segment_bytes=options.segment_bytes,
                             max_message_bytes=options.max_message_bytes) as writer:
             rows = RowPartitioner(writer, options, self.job.data_dir, context.partitionId())
-            rows.write(batches)
+            rows.write(iterator)
             return _TaskMessage(self.job, writer.finish(), rows.counts,
                                 context.getLocalProperty(_QUERY_ID))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None],
-               batch_id: int | None = None) -> None:
-        """Runs on the driver: publishes the fragments of the messages, in task order."""
+    def commit(self, messages: list[WriterCommitMessage | None],
+               batchId: int | None = None) -> None:
+        """Runs on the driver: publishes the fragments of the messages, in task order, or raises and
+        publishes none. Publishes a micro-batch once."""
         told = [one for one in messages if isinstance(one, _TaskMessage)]
         try:
             if not told:
@@ -87,11 +94,11 @@ class _Sink:
                             f"topic {topic} was made by another job while this one ran: run it "
                             "again")
             stream = None
-            if batch_id is not None:
+            if batchId is not None:
                 query = next((one.query_id for one in told if one.query_id), None)
                 if query is None:
                     raise ValueError("Spark does not tell tasks the id of their streaming query")
-                stream = StreamBatch(query, batch_id)
+                stream = StreamBatch(query, batchId)
             offsets = publish(
                 told[0].job, [each for one in told for each in one.fragments], counts,
                 new_partitions=self.options.num_partitions,
@@ -102,52 +109,26 @@ class _Sink:
         finally:
             self.job.end()
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None],
+              batchId: int | None = None) -> None:
         """Runs on the driver: deletes everything written."""
         for job in {self.job, *(one.job for one in messages if isinstance(one, _TaskMessage))}:
             job.end()
 
 
-class SeglogWriter(CheckedOnArrival, DataSourceArrowWriter):
-    """`df.write.format("seglog")` with KafkaWriter's columns and checks. Raises ValueError for bad
-    options and columns, KafkaStorageError and LogDirLockedError for the target."""
-
-    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
-        self._sink = _sink(options, schema, overwrite)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Runs one task on an executor."""
-        return self._sink.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publishes all records, or raises and publishes none."""
-        self._sink.commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Deletes everything written."""
-        self._sink.abort(messages)
+class SeglogWriter(_Sink, DataSourceArrowWriter):
+    """`df.write.format("seglog")` with KafkaWriter's columns and checks."""
 
 
-class SeglogStreamWriter(CheckedOnArrival, _StreamWriter):
+class SeglogStreamWriter(_Sink, _StreamWriter):
     """`df.writeStream.format("seglog")`: commits each micro-batch once, even if Spark repeats it.
     """
-
-    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
-        self._sink = _sink(options, schema, overwrite)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Runs one task of a micro-batch on an executor; takes rows before PySpark 4.1."""
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
-            iterator = _to_arrow(iterator, self._sink.schema)
-        return self._sink.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publishes a micro-batch unless it is already published."""
-        self._sink.commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Deletes everything written for the micro-batch."""
-        self._sink.abort(messages)
+            iterator = _to_arrow(iterator, self.schema)
+        return super().write(iterator)
 
 
 def _driver_pid() -> int:
@@ -160,15 +141,6 @@ def _driver_pid() -> int:
             with open(f"/proc/{parent}/stat", "rb") as stream:
                 return int(stream.read().rpartition(b")")[2].split()[1])
     return parent
-
-
-def _sink(options: dict[str, str], schema: StructType, overwrite: bool) -> _Sink:
-    if overwrite:
-        raise ValueError("format('seglog') only appends to logs: use .mode('append'), or for a "
-                         "streaming query .outputMode('append') or 'update'")
-    parsed = parse_sink_options(options)
-    check_columns(schema, parsed.topic)
-    return _Sink(parsed, schema)
 
 
 def _to_arrow(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql.types import (
-    ArrayType, BinaryType, DataType, DoubleType, IntegerType, StringType, StructField, StructType,
-    TimestampType,
+    ArrayType, BinaryType, DataType, DoubleType, IntegerType, StringType, StructType, TimestampType,
 )
 
+from seglog.spark.source_schema import HEADERS
 from seglog.storage.codecs import CODEC_NAMES
 
 __all__ = ["SinkOptions", "check_columns", "parse_sink_options"]
 
-_HEADERS: Final = ArrayType(StructType([StructField("key", StringType()),
-                                        StructField("value", BinaryType())]))
 _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
     "topic": (StringType(),), "key": (StringType(), BinaryType()),
-    "value": (StringType(), BinaryType()), "headers": (_HEADERS,), "partition": (IntegerType(),),
+    "value": (StringType(), BinaryType()), "headers": (HEADERS,), "partition": (IntegerType(),),
     "timestamp": (DoubleType(), TimestampType()),
 }
 _INT_MAX: Final = 2**31 - 1

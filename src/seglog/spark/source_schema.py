@@ -15,13 +15,14 @@ from pyspark.sql.types import (
 
 from seglog.spark.read_options import ReadOptions
 
-__all__ = ["check_schema", "record_schema", "spark_schema"]
+__all__ = ["HEADERS", "check_schema", "record_schema", "spark_schema"]
 
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS = ArrayType(StructType([StructField("key", StringType()),
+                                StructField("value", BinaryType())]))
 _SPARK: dict[str, DataType] = {
     "key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType(),
     "offset": LongType(), "timestamp": TimestampType(), "timestampType": IntegerType(),
-    "headers": ArrayType(_HEADER),
+    "headers": HEADERS,
 }
 
 

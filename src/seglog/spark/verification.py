@@ -69,10 +69,9 @@ class Verification:
 
     def to_df(self, spark: SparkSession) -> DataFrame:
         """One row a finding, with the columns of `option("table", "findings")`."""
-        rows = [dict(zip(batch.schema.names, values, strict=True))
-                for batch in finding_batches(self.rows())
-                for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
-        return spark.createDataFrame([tuple(row.values()) for row in rows], findings_schema())
+        rows = [row for batch in finding_batches(self.rows())
+                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+        return spark.createDataFrame(rows, findings_schema())
 
 
 def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | PathLike[str]], *,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 
-from seglog.spark.option_values import option_texts
+from seglog.spark.option_values import query_options
 from seglog.spark.streaming.bounds import WatchedLogs
 from seglog.spark.streaming.positions import as_json
 from seglog.spark.streaming.stream_options import parse_stream_options
@@ -28,11 +27,5 @@ def end_offsets(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     Raises ValueError for options that the source refuses, UnknownTopicOrPartitionError,
     KafkaStorageError, and CorruptDataError for a log with a damaged end.
     """
-    places = [path] if isinstance(path, str | os.PathLike) else list(path)
-    given = option_texts(options)
-    if len(places) == 1:
-        given["path"] = os.fspath(places[0])
-    else:
-        given["paths"] = json.dumps([os.fspath(place) for place in places])
-    logs = WatchedLogs(parse_stream_options(given)).look()
+    logs = WatchedLogs(parse_stream_options(query_options(path, options))).look()
     return as_json({tp: bounds.end for tp, bounds in logs.items()})

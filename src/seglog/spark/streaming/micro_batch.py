@@ -22,12 +22,12 @@ from seglog.model import TopicPartition
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.failures import in_one_sentence
 from seglog.spark.read_options import OffsetBound
-from seglog.spark.plan import plan_partitions
+from seglog.spark.plan import plan_partitions, require_all_named
 from seglog.spark.source_reader import SeglogReader
 from seglog.spark.streaming.bounds import LogBounds, WatchedLogs
 from seglog.spark.streaming.limits import BatchDelay, limit_ends
 from seglog.spark.streaming.positions import Offsets, OffsetDict, as_dict, from_checkpoint
-from seglog.spark.streaming.start import InitialOffsets, require_all_partitions, resolve_initial
+from seglog.spark.streaming.start import InitialOffsets, resolve_initial
 from seglog.spark.streaming.stream_options import StreamOptions
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
         initial, is_first = driver.initial, not driver.has_begun
         driver.has_begun = True
         if initial is not None and is_first and position == initial.offsets:
-            require_all_partitions(self._options.read, bounds)
+            require_all_named(self._options.read.starting, bounds, "start")
             ends = {tp: starts[tp] if tp in initial.pinned else end for tp, end in ends.items()}
         if not is_limited:
             return ends

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from seglog.errors import OffsetOutOfRangeError
 from seglog.model import TopicPartition
 from seglog.spark.read_options import EARLIEST, LATEST, ReadOptions
-from seglog.spark.plan import require_all_named, resolve_offset
+from seglog.spark.plan import resolve_offset
 from seglog.spark.streaming.bounds import LogBounds, WatchedLogs
 
-__all__ = ["InitialOffsets", "require_all_partitions", "resolve_initial"]
+__all__ = ["InitialOffsets", "resolve_initial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +39,6 @@ def resolve_initial(options: ReadOptions, logs: WatchedLogs) -> InitialOffsets:
             pinned.add(tp)
         offsets[tp] = found
     return InitialOffsets(offsets, frozenset(pinned))
-
-
-def require_all_partitions(options: ReadOptions, there: Collection[TopicPartition]) -> None:
-    """Raises IllegalStateError if a new query names offsets or timestamps for some partitions only.
-    """
-    require_all_named(options.starting, there, "start")
 
 
 def _resolve(options: ReadOptions, logs: WatchedLogs, tp: TopicPartition, log: LogBounds
