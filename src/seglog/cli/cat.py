@@ -16,7 +16,7 @@ from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
 from seglog.cli.kcat import (
     Bounds, add_explained_options, add_topic_options, bounds_of, partitions_of, topics_of,
 )
-from seglog.cli.option_numbers import whole_number
+from seglog.cli.option_numbers import number_from
 from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", "--offset", default="beginning",
                         help="where to start: beginning (default), end, OFFSET, -COUNT from the "
                              "end, s@TIMESTAMP; where to stop: e@TIMESTAMP (ms); commas between")
-    parser.add_argument("-c", "--count", type=_count, help="stop after so many records")
+    parser.add_argument("-c", "--count", type=number_from(0), help="stop after so many records")
     parser.add_argument("-e", "--exit", action="store_true", help="exit at the end of the log")
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages on stderr")
     form = parser.add_mutually_exclusive_group()
@@ -72,10 +72,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_skip_damaged(parser)
     parser.add_argument("--threads", type=int, default=0, help="decode ahead with so many threads")
     add_explained_options(parser)
-
-
-def _count(text: str) -> int:
-    return whole_number(text, 0)
 
 
 class _Source(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from seglog.arguments import given_path
 from seglog.cli.bar import LoadBar
 from seglog.cli.document import document, print_document
-from seglog.cli.option_numbers import whole_number
+from seglog.cli.option_numbers import number_from
 from seglog.cli.summary import Part, print_summary
 from seglog.config import BrokerConfig, LogConfig, read_properties
 from seglog.recovery.loader import LoadOptions, load_directory
@@ -21,7 +21,7 @@ from seglog.storage.discover import split_partition
 
 __all__ = [
     "add_load_options", "exit_code_of", "load_options", "load_part", "load_properties",
-    "load_with_progress", "positive", "print_parts", "print_report", "setting",
+    "load_with_progress", "print_parts", "print_report", "setting",
 ]
 
 _THREADS = "num.segment.loading.threads.per.data.dir"
@@ -31,7 +31,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `load` and `verify` share."""
     parser.add_argument("path", nargs="+", type=given_path, help="data directories (each one entry "
                         "of log.dirs) or single partition directories")
-    parser.add_argument("--threads", type=positive, metavar="N",
+    parser.add_argument("--threads", type=number_from(1), metavar="N",
                         help=f"{_THREADS}; default: one per CPU")
     parser.add_argument("--config", type=setting, action="append", default=[],
                         metavar="KEY=VALUE", help="a setting of the broker or the topics under "
@@ -41,11 +41,6 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document (docs/json.md)")
     parser.add_argument("--all", action="store_true", help="every finding on a line of its own, "
                         "those of severity info too")
-
-
-def positive(text: str) -> int:
-    """Parses a number of at least 1."""
-    return whole_number(text, 1)
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from seglog.arguments import given_path
 from seglog.cli import render
+from seglog.cli.option_numbers import number_from
 from seglog.cli.tier_options import add_layout_options, pairs_of, tier_of
 from seglog.dump.topic_facts import read_topic_facts
 from seglog.tiered.metadata_lint import check_topic_config, lint_metadata
@@ -23,11 +24,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--remote", metavar="URL", type=given_path,
                         help="directory or URL of the remote segments: finds absent objects too")
     add_layout_options(parser)
-    parser.add_argument("--partitions", type=_count, metavar="N", help="partitions of the topic; "
-                        "default: those of __cluster_metadata, else what fits most records")
+    parser.add_argument("--partitions", type=number_from(1), metavar="N",
+                        help="partitions of the topic; default: those of __cluster_metadata, else "
+                        "what fits most records")
     parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE",
                         help="a setting of the topic; default: those of __cluster_metadata")
-    parser.add_argument("--grace", type=_seconds, default=3600, metavar="SECONDS",
+    parser.add_argument("--grace", type=number_from(0), default=3600, metavar="SECONDS",
                         help="a copy or deletion that is younger may be under way; default: 3600")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -59,17 +61,3 @@ def run(args: argparse.Namespace) -> int:
                   f"{lint.segments} segments: {'sound' if is_sound else 'not sound'}\n".encode())
     out.flush()
     return 0 if is_sound else 1
-
-
-def _count(text: str) -> int:
-    return _number(text, 1)
-
-
-def _seconds(text: str) -> int:
-    return _number(text, 0)
-
-
-def _number(text: str, least: int) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} on")
-    return int(text)

@@ -63,7 +63,8 @@ class Output:
 
     def facts(self, facts: dict[str, Any]) -> None:
         """Prints one JSON line; bytes become base64."""
-        text = json.dumps(facts, separators=(",", ":"), ensure_ascii=False, default=_base64)
+        text = json.dumps(facts, separators=(",", ":"), ensure_ascii=False,
+                          default=lambda value: b64encode(value).decode())
         self._add(os.fsencode(text) + b"\n")
 
     def write(self, data: memoryview) -> None:
@@ -82,10 +83,6 @@ class Output:
         self._size += len(line)
         if self._size >= _FLUSH_SIZE:
             self.flush()
-
-
-def _base64(value: Any) -> str:
-    return b64encode(value).decode()
 
 
 class ByFile(dict[str, V], Generic[V]):

@@ -58,7 +58,8 @@ class LocalLog:
         self.last_flush_ms = now
         self.segments.note_opened(now)
         self._truncations = 0
-        self._flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
+        #: Entered around the flush of each segment.
+        self.flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
         self.active = self._activate(int(self.segments.base_offsets[-1]))
         self.end = LogEnd(log_end_offset, self.active.base_offset, self.active.size)
         #: Disarmed by every change of the values that it was armed with.
@@ -124,10 +125,6 @@ class LocalLog:
         """Makes `check_current` raise: the partition has another log."""
         self.fast_path.disarm()
         self.retired = why
-
-    def time_flushes(self, timer: Callable[[], AbstractContextManager[object]]) -> None:
-        """Enters `timer()` around the flush of each segment from now on."""
-        self._flush_timer = timer
 
     # ---- guards -------------------------------------------------------------------------------
 
@@ -254,7 +251,7 @@ class LocalLog:
             if active.size and self.recovery_point >= base:
                 # No recovery reads it once its successor exists: a power cut would leave the zeros
                 # that were trimmed, or no last entry of the time index. (Kafka syncs neither.)
-                with self._flush_timer():
+                with self.flush_timer():
                     self.files.flush_segment(active.base_offset)
             self._open_segment(base)
         self.set_end(self.log_end_offset)
@@ -296,7 +293,7 @@ class LocalLog:
                 active_base = self.active.base_offset
             start = self.recovery_point
             if end > start:
-                self.files.flush(start, end, self._flush_timer)
+                self.files.flush(start, end, self.flush_timer)
                 with self.lock:
                     if truncations == self._truncations:
                         # What a roll meanwhile did to the segment is left to the roll's own flush.
@@ -311,7 +308,7 @@ class LocalLog:
         with self.guarded_as(f"Error while syncing log for {self.topic_partition} in dir "
                              f"{self.parent_dir} up to offset {offset}"):
             if offset > (start := self.recovery_point):
-                self.files.flush(start, offset, self._flush_timer)
+                self.files.flush(start, offset, self.flush_timer)
 
     def flush_due_at(self) -> int:
         """The log end offset at which `flush.messages` requires a flush."""

@@ -164,21 +164,15 @@ class ProducerStateManager(LoadingProducers):
             raise stale_epoch(producer_id, epoch, entry.producer_epoch)
         if self.has_ongoing_transaction(producer_id, epoch):
             return VerificationGuard.SENTINEL
-        return self.maybe_create_verification_state_entry(
-            producer_id, sequence, epoch, supports_epoch_bump).verification_guard
+        # The entry records the lowest sequence of the highest epoch.
+        return _verification(self.state.table.verify(
+            producer_id, self.clock(), next_guard(), sequence, epoch, supports_epoch_bump,
+            )).verification_guard
 
     def verification_guard(self, producer_id: int) -> VerificationGuard:
         """The guard of a producer's entry, the sentinel if there is none."""
         entry = self.verification_state_entry(producer_id)
         return VerificationGuard.SENTINEL if entry is None else entry.verification_guard
-
-    def maybe_create_verification_state_entry(
-            self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool,
-            ) -> VerificationStateEntry:
-        """The entry of a producer whose transaction has to be verified, created if there is none.
-        It records the lowest sequence of the highest epoch."""
-        return _verification(self.state.table.verify(
-            producer_id, self.clock(), next_guard(), sequence, epoch, supports_epoch_bump))
 
     def verification_state_entry(self, producer_id: int) -> VerificationStateEntry | None:
         """The entry of a producer, if there is one."""

@@ -105,7 +105,7 @@ class UnifiedLog(ReadableLog):
         self._metrics: LogMetrics | None = None
         if context.stats is not None:
             self._metrics = LogMetrics(context.stats.registry, self, context.stats, self._appends)
-            local.time_flushes(flush_timer(context.stats.registry).time)
+            local.flush_timer = flush_timer(context.stats.registry).time
             self.new_metrics()
 
     @classmethod

@@ -114,10 +114,11 @@ def _opened(url: str, options: frozenset[tuple[str, str]],
     except KafkaStorageError:
         raise
     except ModuleNotFoundError as error:
+        extra = parsed.scheme if parsed.scheme in ("s3", "gs", "az", "hdfs") else "fsspec"
         raise KafkaStorageError(
             errno.ENOPKG if hasattr(errno, "ENOPKG") else errno.EINVAL,
-            f"reading {parsed.scheme}:// needs {error.name}: pip install "
-            f"'seglog[{_extra(parsed.scheme)}]'", parsed.root) from None
+            f"reading {parsed.scheme}:// needs {error.name}: pip install 'seglog[{extra}]'",
+            parsed.root) from None
 
 
 def _adapter(url: ObjectUrl) -> _Adapters:
@@ -128,10 +129,6 @@ def _adapter(url: ObjectUrl) -> _Adapters:
     from seglog.objects.fsspec_store import FsspecStore
 
     return FsspecStore
-
-
-def _extra(scheme: str) -> str:
-    return scheme if scheme in ("s3", "gs", "az", "hdfs") else "fsspec"
 
 
 def parents(keys: Iterator[str], prefix: str) -> list[str]:

@@ -336,13 +336,9 @@ class LogLoader:
         segments = [self.segments.get(base) for base in bases]
         for segment in segments:
             self.disk.keep(segment.log_name)
-            self._retire(segment)
+            segment.rename(FileState.LIVE, FileState.DELETED)  # a later step or load deletes them
+            self._note_removed(segment)
         self.segments.remove(bases)
-
-    def _retire(self, segment: SegmentFiles) -> None:
-        """Renames the files of a segment; a later step or the next load deletes them."""
-        segment.rename(FileState.LIVE, FileState.DELETED)
-        self._note_removed(segment)
 
     def _note_removed(self, segment: SegmentFiles) -> None:
         self.removed += [name for name in segment.names(FileState.DELETED)

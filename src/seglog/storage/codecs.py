@@ -103,11 +103,6 @@ def _too_large(codec: int, max_bytes: int) -> DecompressionError:
 
 # --- gzip and zstd: cramjam reads the whole stream into a buffer of the right size ---------------
 
-def _is_full(error: cramjam.DecompressionError) -> bool:
-    """Whether the stream was valid so far and the buffer too small (std::io::Error's text)."""
-    return str(error) == "failed to write whole buffer"
-
-
 def _decompress_stream(codec: int, decode: Callable[[Buffer, Buffer], int], payload: Buffer,
                        into: bytearray | memoryview | None, max_bytes: int,
                        size_hint: int) -> memoryview:
@@ -120,7 +115,8 @@ def _decompress_stream(codec: int, decode: Callable[[Buffer, Buffer], int], payl
         try:
             return memoryview(into)[:decode(payload, into)]
         except cramjam.DecompressionError as error:
-            if not _is_full(error):
+            # std::io::Error's text: the stream is valid so far, and the buffer too small.
+            if str(error) != "failed to write whole buffer":
                 raise
         if size >= max_bytes:
             raise _too_large(codec, max_bytes)

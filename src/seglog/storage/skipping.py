@@ -45,7 +45,7 @@ class GapList(SurvivesFork):
 
     def __init__(self, on_gap: Callable[[LogGap], None] | None, *also: Callable[[LogGap], None]
                  ) -> None:
-        self._on_gap, self._also = on_gap or _warn, also
+        self._on_gap, self._also = on_gap or (lambda gap: _log.warning("%s", gap)), also
         self._gaps: dict[LogGap, None] = {}
 
     def add(self, gap: LogGap) -> None:
@@ -62,10 +62,6 @@ class GapList(SurvivesFork):
         """The gaps so far."""
         with self._lock:
             return list(self._gaps)
-
-
-def _warn(gap: LogGap) -> None:
-    _log.warning("%s", gap)
 
 
 def _without_empty_range(gap: LogGap) -> LogGap:

@@ -86,11 +86,8 @@ class KeyRing:
 
 def _oaep(key: RSA.RsaKey) -> PKCS1_OAEP.PKCS1OAEP_Cipher:
     """RSA-OAEP with SHA3-512 for the hash and the mask (RFC 8017), and no label."""
-    return PKCS1_OAEP.new(key, hashAlgo=SHA3_512, mgfunc=_mask)
-
-
-def _mask(seed: bytes, size: int) -> bytes:
-    return bytes(MGF1(seed, size, SHA3_512))
+    return PKCS1_OAEP.new(key, hashAlgo=SHA3_512, mgfunc=lambda seed, size: bytes(
+        MGF1(seed, size, SHA3_512)))
 
 
 def _pem(value: str | bytes) -> bytes:

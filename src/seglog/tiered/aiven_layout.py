@@ -51,8 +51,10 @@ class AivenLayout(SurvivesFork):
     name = "aiven"
 
     def __init__(self, keys: Mapping[str, str | bytes] | None = None, prefix: str = "") -> None:
+        if "{" in prefix or "}" in prefix:
+            raise ValueError(f"prefix {prefix!r}: braces are not supported")
         self.keys, self.prefix = dict(keys or {}), prefix
-        self.pattern = NamePattern(_escaped(prefix) + "{topic}-{topic_id}/{partition}/"
+        self.pattern = NamePattern(prefix + "{topic}-{topic_id}/{partition}/"
                                    "{start_offset}-{segment_id}.{kind}")
         self._names = PlainLayout(self.name, self.pattern, (INDEXES, MANIFEST))
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
@@ -286,9 +288,3 @@ def _decode(key: DataKey | None, is_compressed: bool, data: memoryview, into: me
                                      max_bytes=len(into)))
     except DecompressionError as error:
         raise ValueError(str(error)) from None
-
-
-def _escaped(prefix: str) -> str:
-    if "{" in prefix or "}" in prefix:
-        raise ValueError(f"prefix {prefix!r}: braces are not supported")
-    return prefix
