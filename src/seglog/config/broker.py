@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
-from seglog.config.definition import (
-    Config, Kind, at_least, between, list_of, one_of, setting,
-)
-from seglog.config.log import COMPRESSION_TYPES, LONG_MAX, LogConfig, gzip_level
+from seglog.config.definition import Config, Kind, at_least, list_of, one_of, setting
+from seglog.config.log import LONG_MAX, LogConfig
 from seglog.errors import ConfigError, storage_errors
 from seglog.java.properties import parse_properties
 
@@ -37,6 +35,13 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         return parse_properties(content)
     except ValueError as error:
         raise ConfigError(f"{os.fspath(path)}: {error}") from None
+
+
+def topic_default(topic: str, name: str | None = None) -> Any:
+    """The broker's setting `name` of a default for topics: as LogConfig's attribute `topic`."""
+    own = LogConfig.settings()[topic]
+    return field(default=own.default, metadata={
+        "topic": topic, "setting": replace(own, name=name or own.name)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class BrokerConfig(LoadConfig):
         "log.cleaner.backoff.ms", Kind.LONG, 15_000, at_least(0))
 
     # Topic defaults.
-    log_segment_bytes: int = setting("log.segment.bytes", Kind.INT, 1 << 30, at_least(1 << 20))
+    log_segment_bytes: int = topic_default("segment_bytes", "log.segment.bytes")
     log_roll_ms: int | None = setting("log.roll.ms", Kind.LONG, None)
     log_roll_hours: int = setting("log.roll.hours", Kind.INT, 168, at_least(1))
     log_roll_jitter_ms: int | None = setting("log.roll.jitter.ms", Kind.LONG, None)
@@ -124,48 +129,42 @@ class BrokerConfig(LoadConfig):
     log_retention_ms: int | None = setting("log.retention.ms", Kind.LONG, None)
     log_retention_minutes: int | None = setting("log.retention.minutes", Kind.INT, None)
     log_retention_hours: int = setting("log.retention.hours", Kind.INT, 168)
-    log_retention_bytes: int = setting("log.retention.bytes", Kind.LONG, -1)
-    log_local_retention_ms: int = setting("log.local.retention.ms", Kind.LONG, -2, at_least(-2))
-    log_local_retention_bytes: int = setting(
-        "log.local.retention.bytes", Kind.LONG, -2, at_least(-2))
-    log_cleanup_policy: tuple[str, ...] = setting(
-        "log.cleanup.policy", Kind.LIST, ("delete",),
-        list_of("compact", "delete", may_be_empty=True))
-    log_index_size_max_bytes: int = setting(
-        "log.index.size.max.bytes", Kind.INT, 10 << 20, at_least(4))
-    log_index_interval_bytes: int = setting(
-        "log.index.interval.bytes", Kind.INT, 4096, at_least(0))
-    log_preallocate: bool = setting("log.preallocate", Kind.BOOLEAN, False)
-    log_flush_interval_messages: int = setting(
-        "log.flush.interval.messages", Kind.LONG, LONG_MAX, at_least(1))
+    log_retention_bytes: int = topic_default("retention_bytes", "log.retention.bytes")
+    log_local_retention_ms: int = topic_default("local_retention_ms", "log.local.retention.ms")
+    log_local_retention_bytes: int = topic_default(
+        "local_retention_bytes", "log.local.retention.bytes")
+    log_cleanup_policy: tuple[str, ...] = topic_default("cleanup_policy", "log.cleanup.policy")
+    log_index_size_max_bytes: int = topic_default(
+        "segment_index_bytes", "log.index.size.max.bytes")
+    log_index_interval_bytes: int = topic_default(
+        "index_interval_bytes", "log.index.interval.bytes")
+    log_preallocate: bool = topic_default("preallocate", "log.preallocate")
+    log_flush_interval_messages: int = topic_default(
+        "flush_messages", "log.flush.interval.messages")
     log_flush_interval_ms: int | None = setting("log.flush.interval.ms", Kind.LONG, None)
-    log_segment_delete_delay_ms: int = setting(
-        "log.segment.delete.delay.ms", Kind.LONG, 60_000, at_least(0))
-    log_message_timestamp_type: str = setting(
-        "log.message.timestamp.type", Kind.STRING, "CreateTime",
-        one_of("CreateTime", "LogAppendTime"))
-    log_message_timestamp_before_max_ms: int = setting(
-        "log.message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, at_least(0))
-    log_message_timestamp_after_max_ms: int = setting(
-        "log.message.timestamp.after.max.ms", Kind.LONG, _HOUR_MS, at_least(0))
-    log_cleaner_min_cleanable_ratio: float = setting(
-        "log.cleaner.min.cleanable.ratio", Kind.DOUBLE, 0.5, between(0, 1))
-    log_cleaner_delete_retention_ms: int = setting(
-        "log.cleaner.delete.retention.ms", Kind.LONG, _DAY_MS, at_least(0))
-    log_cleaner_min_compaction_lag_ms: int = setting(
-        "log.cleaner.min.compaction.lag.ms", Kind.LONG, 0, at_least(0))
-    log_cleaner_max_compaction_lag_ms: int = setting(
-        "log.cleaner.max.compaction.lag.ms", Kind.LONG, LONG_MAX, at_least(1))
-    message_max_bytes: int = setting("message.max.bytes", Kind.INT, (1 << 20) + 12, at_least(0))
-    min_insync_replicas: int = setting("min.insync.replicas", Kind.INT, 1, at_least(1))
-    unclean_leader_election_enable: bool = setting(
-        "unclean.leader.election.enable", Kind.BOOLEAN, False)
-    compression_type: str = setting(
-        "compression.type", Kind.STRING, "producer", one_of(*COMPRESSION_TYPES))
-    compression_gzip_level: int = setting("compression.gzip.level", Kind.INT, -1, gzip_level)
-    compression_lz4_level: int = setting("compression.lz4.level", Kind.INT, 9, between(1, 17))
-    compression_zstd_level: int = setting(
-        "compression.zstd.level", Kind.INT, 3, between(-131072, 22))
+    log_segment_delete_delay_ms: int = topic_default(
+        "file_delete_delay_ms", "log.segment.delete.delay.ms")
+    log_message_timestamp_type: str = topic_default(
+        "message_timestamp_type", "log.message.timestamp.type")
+    log_message_timestamp_before_max_ms: int = topic_default(
+        "message_timestamp_before_max_ms", "log.message.timestamp.before.max.ms")
+    log_message_timestamp_after_max_ms: int = topic_default(
+        "message_timestamp_after_max_ms", "log.message.timestamp.after.max.ms")
+    log_cleaner_min_cleanable_ratio: float = topic_default(
+        "min_cleanable_dirty_ratio", "log.cleaner.min.cleanable.ratio")
+    log_cleaner_delete_retention_ms: int = topic_default(
+        "delete_retention_ms", "log.cleaner.delete.retention.ms")
+    log_cleaner_min_compaction_lag_ms: int = topic_default(
+        "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms")
+    log_cleaner_max_compaction_lag_ms: int = topic_default(
+        "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms")
+    message_max_bytes: int = topic_default("max_message_bytes", "message.max.bytes")
+    min_insync_replicas: int = topic_default("min_insync_replicas")
+    unclean_leader_election_enable: bool = topic_default("unclean_leader_election_enable")
+    compression_type: str = topic_default("compression_type")
+    compression_gzip_level: int = topic_default("compression_gzip_level")
+    compression_lz4_level: int = topic_default("compression_lz4_level")
+    compression_zstd_level: int = topic_default("compression_zstd_level")
 
     def __post_init__(self) -> None:
         Config.__post_init__(self)
@@ -232,38 +231,10 @@ class BrokerConfig(LoadConfig):
         that are not log settings, as a broker does when it loads a topic; LogConfig.override,
         which serves changes of settings, rejects them.
         """
-        return _topic_defaults(self).override(
+        same = {one.metadata["topic"]: getattr(self, one.name)
+                for one in fields(self) if "topic" in one.metadata}
+        defaults = LogConfig(
+            **same, segment_ms=self.log_roll_time_ms, retention_ms=self.log_retention_time_ms,
+            segment_jitter_ms=self.log_roll_time_jitter_ms, flush_ms=self.log_flush_time_ms)
+        return defaults.override(
             {name: value for name, value in (overrides or {}).items() if LogConfig.knows(name)})
-
-
-def _topic_defaults(broker: BrokerConfig) -> LogConfig:
-    return LogConfig(
-        segment_bytes=broker.log_segment_bytes,
-        segment_index_bytes=broker.log_index_size_max_bytes,
-        index_interval_bytes=broker.log_index_interval_bytes,
-        preallocate=broker.log_preallocate,
-        segment_ms=broker.log_roll_time_ms,
-        segment_jitter_ms=broker.log_roll_time_jitter_ms,
-        flush_messages=broker.log_flush_interval_messages,
-        flush_ms=broker.log_flush_time_ms,
-        retention_bytes=broker.log_retention_bytes,
-        retention_ms=broker.log_retention_time_ms,
-        cleanup_policy=broker.log_cleanup_policy,
-        file_delete_delay_ms=broker.log_segment_delete_delay_ms,
-        max_message_bytes=broker.message_max_bytes,
-        min_insync_replicas=broker.min_insync_replicas,
-        unclean_leader_election_enable=broker.unclean_leader_election_enable,
-        compression_type=broker.compression_type,
-        compression_gzip_level=broker.compression_gzip_level,
-        compression_lz4_level=broker.compression_lz4_level,
-        compression_zstd_level=broker.compression_zstd_level,
-        message_timestamp_type=broker.log_message_timestamp_type,
-        message_timestamp_before_max_ms=broker.log_message_timestamp_before_max_ms,
-        message_timestamp_after_max_ms=broker.log_message_timestamp_after_max_ms,
-        min_cleanable_dirty_ratio=broker.log_cleaner_min_cleanable_ratio,
-        delete_retention_ms=broker.log_cleaner_delete_retention_ms,
-        min_compaction_lag_ms=broker.log_cleaner_min_compaction_lag_ms,
-        max_compaction_lag_ms=broker.log_cleaner_max_compaction_lag_ms,
-        local_retention_ms=broker.log_local_retention_ms,
-        local_retention_bytes=broker.log_local_retention_bytes,
-    )

@@ -234,23 +234,18 @@ def _read_tags(data: bytes, position: int, *, has_flag: bool = False) -> tuple[b
     return flag, position
 
 
-def _build_segment(segment_id: RemoteLogSegmentId, start: int, end: int, max_timestamp: int,
-                   broker_id: int, event_timestamp: int, size: int,
-                   epochs: list[tuple[int, int]], custom: bytes | None, state: int,
-                   txn_index_empty: bool) -> RemoteLogSegmentMetadata:
+def _build_segment(*fields: Any) -> RemoteLogSegmentMetadata:
+    *rest, state, txn_index_empty = fields
     # Kafka checks the offsets and epochs before the state.
     known = _SEGMENT_STATES[state] if 0 <= state < len(_SEGMENT_STATES) else _SEGMENT_STATES[0]
-    metadata = RemoteLogSegmentMetadata(
-        segment_id, start, end, max_timestamp, broker_id, event_timestamp, size, epochs, custom,
-        known, txn_index_empty)
+    metadata = RemoteLogSegmentMetadata(*rest, known, txn_index_empty)
     _segment_state(state)
     return metadata
 
 
-def _build_update(segment_id: RemoteLogSegmentId, event_timestamp: int, custom: bytes | None,
-                  state: int, broker_id: int) -> RemoteLogSegmentMetadataUpdate:
-    return RemoteLogSegmentMetadataUpdate(segment_id, event_timestamp, custom,
-                                          _segment_state(state), broker_id)
+def _build_update(*fields: Any) -> RemoteLogSegmentMetadataUpdate:
+    *rest, state, broker_id = fields
+    return RemoteLogSegmentMetadataUpdate(*rest, _segment_state(state), broker_id)
 
 
 def _build_delete(partition: TopicIdPartition, state: int, event_timestamp: int,
@@ -261,13 +256,9 @@ def _build_delete(partition: TopicIdPartition, state: int, event_timestamp: int,
                                          broker_id)
 
 
-def _build_snapshot(segment_id: bytes, start: int, end: int, max_timestamp: int, broker_id: int,
-                    event_timestamp: int, size: int, epochs: list[tuple[int, int]],
-                    custom: bytes | None, state: int,
-                    txn_index_empty: bool) -> RemoteLogSegmentMetadataSnapshot:
-    return RemoteLogSegmentMetadataSnapshot(
-        segment_id, start, end, max_timestamp, broker_id, event_timestamp, size, epochs, custom,
-        _segment_state(state), txn_index_empty)
+def _build_snapshot(*fields: Any) -> RemoteLogSegmentMetadataSnapshot:
+    *rest, state, txn_index_empty = fields
+    return RemoteLogSegmentMetadataSnapshot(*rest, _segment_state(state), txn_index_empty)
 
 
 def _segment_state(number: int) -> RemoteLogSegmentState:
