@@ -18,8 +18,7 @@ from seglog.storage import codecs
 from seglog.storage.log_store import LogFile
 from seglog.tiered.aiven_manifest import Encryption, Manifest, parse_manifest
 from seglog.tiered.chunked_log import ChunkedLog, chunk_error
-from seglog.tiered.name_pattern import NamePattern
-from seglog.tiered.plain_layout import PlainLayout
+from seglog.tiered.plain_layout import LOG, PlainLayout
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, id_text
 from seglog.tiered.remote_segment import (
     RemotePartition, RemoteSegment, StoredObject, announced_segment, check_index_size,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AivenLayout"]
 
-LOG: Final = "log"
 INDEXES: Final = "indexes"
 MANIFEST: Final = "rsm-manifest"
 _MANIFEST_BYTES_MAX: Final = 16 << 20
@@ -41,22 +39,19 @@ _MANIFESTS_KEPT: Final = 1024
 _CHUNKS_KEPT: Final = 1 << 22
 
 
-class AivenLayout(SurvivesFork):
+class AivenLayout(SurvivesFork, PlainLayout):
     """`keys` are RSA keys in PEM, or paths of such files, by their id; private ones decrypt.
     `prefix` is put before the topic, without a separator.
 
     A segment counts if its manifest exists, which is written last.
     """
 
-    name = "aiven"
-
     def __init__(self, keys: Mapping[str, str | bytes] | None = None, prefix: str = "") -> None:
         if "{" in prefix or "}" in prefix:
             raise ValueError(f"prefix {prefix!r}: braces are not supported")
+        super().__init__("aiven", prefix + "{topic}-{topic_id}/{partition}/"
+                         "{start_offset}-{segment_id}.{kind}", (INDEXES, MANIFEST))
         self.keys, self.prefix = dict(keys or {}), prefix
-        self.pattern = NamePattern(prefix + "{topic}-{topic_id}/{partition}/"
-                                   "{start_offset}-{segment_id}.{kind}")
-        self._names = PlainLayout(self.name, self.pattern, (INDEXES, MANIFEST))
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._chunks_kept = 0
         self._data_keys: dict[Encryption, DataKey] = {}
@@ -68,21 +63,9 @@ class AivenLayout(SurvivesFork):
     def __repr__(self) -> str:
         return f"AivenLayout({sorted(self.keys)}, {self.prefix!r})"
 
-    def recognises(self, tree: RemoteTree) -> bool:
-        """See Layout."""
-        return self._names.recognises(tree)
-
-    def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
-        """See Layout."""
-        return self._names.partitions(tree)
-
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """See Layout."""
-        return [replace(one, size=None) for one in self._names.segments(tree, partition)]
-
-    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """See Layout."""
-        return self._names.listed(tree, partition)
+        return [replace(one, size=None) for one in super().segments(tree, partition)]
 
     def stem(self, metadata: RemoteLogSegmentMetadata) -> str:
         """The keys of a segment's objects, but for their suffix."""
@@ -107,10 +90,6 @@ class AivenLayout(SurvivesFork):
             segment, size=manifest.chunks.file_size,
             end_offset=segment.end_offset if manifest.end_offset is None else manifest.end_offset,
             max_timestamp_ms=manifest.max_timestamp_ms, epochs=manifest.epochs)
-
-    def log_path(self, tree: RemoteTree, segment: RemoteSegment) -> str:
-        """See Layout."""
-        return tree.path(segment.objects[LOG].key)
 
     def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
         """See Layout. A log that is neither compressed nor encrypted is read directly."""

@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from seglog.errors import IllegalArgumentError
 from seglog.storage import codecs
-from seglog.tiered.aiven_layout import INDEXES, LOG, MANIFEST, AivenLayout
+from seglog.tiered.aiven_layout import INDEXES, MANIFEST, AivenLayout
+from seglog.tiered.plain_layout import LOG
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, id_text
 from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
