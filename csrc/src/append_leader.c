@@ -1,11 +1,10 @@
 #include "append_internal.h"
 
-#include <stdlib.h>
-
 #include "entry.h"
+#include "room.h"
 
 /* Smaller batches are copied after their headers: that is cheaper than another piece. */
-enum { COPIED_BYTES_MAX = 2048, BATCHES_FIRST = 16 };
+enum { COPIED_BYTES_MAX = 2048 };
 
 /* A run of plain batches that is being prepared. */
 typedef struct run {
@@ -23,40 +22,17 @@ typedef struct run {
 /* Makes room for one batch and its pieces and entries. */
 static slg_status reserve_batch(const run *r, slg_error *error) {
     slg_append_scratch *scratch = &r->writer->scratch;
-    if (r->count == scratch->batch_room) {
-        const size_t room = r->count == 0 ? BATCHES_FIRST : 4 * r->count;
-        slg_batch *grown = realloc(scratch->batches, room * sizeof *grown);
-        if (grown == NULL) {
-            return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)room);
-        }
-        scratch->batches = grown;
-        scratch->batch_room = room;
+    slg_status status = SLG_MAKE_ROOM(scratch->batches, scratch->batch_room, r->count, 1, error);
+    if (status == SLG_OK) {
+        status = SLG_MAKE_ROOM(scratch->pieces, scratch->piece_room, r->pieces, 2, error);
     }
-    if (r->pieces + 2 > scratch->piece_room) {
-        const size_t room = 2 * r->pieces + 2 * BATCHES_FIRST;
-        struct iovec *grown = realloc(scratch->pieces, room * sizeof *grown);
-        if (grown == NULL) {
-            return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)room);
-        }
-        scratch->pieces = grown;
-        scratch->piece_room = room;
-    }
-    return slg_append_reserve_entries(scratch, r->count + 1, error);
+    return status == SLG_OK ? slg_append_reserve_entries(scratch, r->count + 1, error) : status;
 }
 
 /* Makes room for bytes. The scratch may move, so pieces in it are offsets until the end. */
 static slg_status reserve_bytes(const run *r, size_t copied, slg_error *error) {
     slg_append_scratch *scratch = &r->writer->scratch;
-    if (copied > scratch->bytes_room - r->bytes) {
-        const size_t room = 2 * (r->bytes + copied) + 4096;
-        uint8_t *grown = realloc(scratch->bytes, room);
-        if (grown == NULL) {
-            return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)room);
-        }
-        scratch->bytes = grown;
-        scratch->bytes_room = room;
-    }
-    return SLG_OK;
+    return SLG_MAKE_ROOM(scratch->bytes, scratch->bytes_room, r->bytes, copied, error);
 }
 
 /* The middle of a transaction is plain; its begin and end are not. */

@@ -7,11 +7,7 @@
 #include "room.h"
 
 static bool reserve_keys(slg_batch_keys *keys) {
-    void *all = keys->keys;
-    const slg_status status =
-        slg_make_room(&all, &keys->room, keys->count, 1, sizeof *keys->keys, NULL);
-    keys->keys = all;
-    return status == SLG_OK;
+    return SLG_MAKE_ROOM(keys->keys, keys->room, keys->count, 1, NULL) == SLG_OK;
 }
 
 bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows, size_t most) {

@@ -12,11 +12,8 @@
 
 static slg_status add_timestamps(slg_clean_table *table, const uint8_t *data, size_t count,
                                  slg_error *error) {
-    void *all = table->timestamps;
-    const slg_status status = slg_make_room(&all, &table->timestamp_capacity,
-                                            table->timestamp_count, count,
-                                            sizeof *table->timestamps, error);
-    table->timestamps = all;
+    const slg_status status = SLG_MAKE_ROOM(table->timestamps, table->timestamp_capacity,
+                                            table->timestamp_count, count, error);
     for (size_t n = 0; n < count && status == SLG_OK; n++) {
         table->timestamps[table->timestamp_count++] = slg_snapshot_entry(data, n).last_timestamp;
     }
@@ -26,10 +23,8 @@ static slg_status add_timestamps(slg_clean_table *table, const uint8_t *data, si
 slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_t size, int64_t *at,
                                  slg_error *error) {
     slg_clean_table *table = l->table;
-    void *all = table->contents;
     const slg_status status =
-        slg_make_room(&all, &table->contents_capacity, table->contents_size, size, 1, error);
-    table->contents = all;
+        SLG_MAKE_ROOM(table->contents, table->contents_capacity, table->contents_size, size, error);
     *at = (int64_t)table->contents_size;
     if (status == SLG_OK && size > 0) {
         memcpy(table->contents + table->contents_size, data, size);

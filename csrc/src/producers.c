@@ -263,11 +263,9 @@ slg_status slg_producers_verify(slg_producers *producers, const slg_verification
                                 const slg_verification **found, slg_error *error) {
     const size_t at = place_of(producers, wanted->producer_id);
     if (slg_producers_verification(producers, wanted->producer_id) == NULL) {
-        void *all = producers->verifications;
-        const slg_status status = slg_make_room(&all, &producers->verification_capacity,
-                                                producers->verification_count, 1, sizeof *wanted,
-                                                error);
-        producers->verifications = all;
+        const slg_status status = SLG_MAKE_ROOM(producers->verifications,
+                                                producers->verification_capacity,
+                                                producers->verification_count, 1, error);
         if (status != SLG_OK) {
             return status;
         }

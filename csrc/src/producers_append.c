@@ -48,10 +48,8 @@ static slg_verdict refuse(slg_span *span, slg_verdict verdict, int64_t known) {
 /* Accepted, but noted. */
 static slg_status note(slg_span *span, slg_verdict verdict, int64_t known,
                        int32_t coordinator_epoch, slg_error *error) {
-    void *notes = span->notes;
-    const slg_status status = slg_make_room(&notes, &span->note_capacity, span->note_count, 1,
-                                            sizeof *span->notes, error);
-    span->notes = notes;
+    const slg_status status =
+        SLG_MAKE_ROOM(span->notes, span->note_capacity, span->note_count, 1, error);
     if (status == SLG_OK) {
         span->notes[span->note_count++] = (slg_append_note){.row = span->row,
                                                             .verdict = verdict,
@@ -278,10 +276,8 @@ static slg_status use_verification(slg_span *span, const batch_case *one, slg_er
          one->batch->producer_epoch == entry->epoch)) {
         return SLG_OK;
     }
-    void *verified = span->verified;
-    const slg_status status = slg_make_room(&verified, &span->verified_capacity,
-                                            span->verified_count, 1, sizeof *span->verified, error);
-    span->verified = verified;
+    const slg_status status =
+        SLG_MAKE_ROOM(span->verified, span->verified_capacity, span->verified_count, 1, error);
     if (status == SLG_OK) {
         span->verified[span->verified_count++] = entry->producer_id;
     }
@@ -367,10 +363,7 @@ slg_status slg_span_check(slg_span *span, slg_producers *producers, const slg_ap
         status = slg_txns_reserve(&producers->ongoing, span->started.count, error);
     }
     if (status == SLG_OK && span->verdict == SLG_APPEND_OK && span->changed.count > 1) {
-        void *order = span->order;
-        status = slg_make_room(&order, &span->order_capacity, 0, span->changed.count,
-                               sizeof *span->order, error);
-        span->order = order;
+        status = SLG_MAKE_ROOM(span->order, span->order_capacity, 0, span->changed.count, error);
     }
     return status;
 }

@@ -63,11 +63,7 @@ slg_status slg_producer_map_reserve(slg_producer_map *map, size_t more, slg_erro
         map->slot_count = wanted;
         slg_producer_map_fill(map);
     }
-    void *all = map->all;
-    const slg_status status =
-        slg_make_room(&all, &map->capacity, map->count, more, sizeof *map->all, error);
-    map->all = all;
-    return status;
+    return SLG_MAKE_ROOM(map->all, map->capacity, map->count, more, error);
 }
 
 slg_producer *slg_producer_map_find(const slg_producer_map *map, int64_t id) {
@@ -157,11 +153,7 @@ static void compact(slg_txns *txns) {
 }
 
 slg_status slg_txns_reserve(slg_txns *txns, size_t more, slg_error *error) {
-    void *all = txns->all;
-    const slg_status status =
-        slg_make_room(&all, &txns->capacity, txns->count, more, sizeof *txns->all, error);
-    txns->all = all;
-    return status;
+    return SLG_MAKE_ROOM(txns->all, txns->capacity, txns->count, more, error);
 }
 
 slg_status slg_txns_append(slg_txns *txns, const slg_txn *txn, slg_error *error) {

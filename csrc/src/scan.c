@@ -142,34 +142,25 @@ slg_file_class slg_classify_name(const char *name, int64_t *number) {
 /* ---- listing -------------------------------------------------------------------------------- */
 
 static bool add_numbered(slg_listing *listing, int64_t number, uint32_t has) {
-    void *array = listing->numbered;
     if (listing->numbered_count > 0 &&
         listing->numbered[listing->numbered_count - 1].number == number) {
         listing->numbered[listing->numbered_count - 1].has |= has;
         return true;
     }
-    if (slg_make_room(&array, &listing->numbered_capacity, listing->numbered_count, 1,
-                      sizeof *listing->numbered, NULL) != SLG_OK) {
+    if (SLG_MAKE_ROOM(listing->numbered, listing->numbered_capacity, listing->numbered_count, 1,
+                      NULL) != SLG_OK) {
         return false;
     }
-    listing->numbered = array;
     listing->numbered[listing->numbered_count++] = (slg_numbered){.number = number, .has = has};
     return true;
 }
 
 static bool add_other(slg_listing *listing, const char *name, slg_file_class class) {
     const size_t size = strlen(name) + 1;
-    void *names = listing->names;
-    void *classes = listing->classes;
-    slg_status status =
-        slg_make_room(&names, &listing->names_capacity, listing->names_size, size, 1, NULL);
-    listing->names = names;
-    if (status == SLG_OK) {
-        status =
-            slg_make_room(&classes, &listing->other_capacity, listing->other_count, 1, 1, NULL);
-        listing->classes = classes;
-    }
-    if (status != SLG_OK) {
+    if (SLG_MAKE_ROOM(listing->names, listing->names_capacity, listing->names_size, size, NULL) !=
+            SLG_OK ||
+        SLG_MAKE_ROOM(listing->classes, listing->other_capacity, listing->other_count, 1, NULL) !=
+            SLG_OK) {
         return false;
     }
     memcpy(listing->names + listing->names_size, name, size);
