@@ -223,8 +223,8 @@ def test_the_brokers_settings_are_those_of_new_logs(tmp_path: Path) -> None:
 def test_the_name_of_a_new_data_directory_is_durable(tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    sync = directories.sync_directory
-    monkeypatch.setattr(directories, "sync_directory",
+    sync = directories.sync_path
+    monkeypatch.setattr(directories, "sync_path",
                         lambda path: (synced.append(str(path)), sync(path)))
     there = make_dir(tmp_path / "there", [])
     with seglog.LogManager([there, tmp_path / "new"]):

@@ -22,7 +22,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.manager.directories import LogDirectory
 from seglog.model import TopicPartition
 from seglog.storage.paths import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from seglog.storage.textfile import sync_directory
+from seglog.storage.textfile import sync_path
 
 __all__ = ["SharedDirectory"]
 
@@ -67,7 +67,7 @@ class SharedDirectory(ProcessBound):
             self._directory.keep_on_file(
                 self._on_file, {key for found in self._on_file.values() for key in found})
             if self._directory.take_clean_shutdown_marker():
-                sync_directory(path)  # after this a crash is detected
+                sync_path(path)  # after this a crash is detected
             self.scheduler = Scheduler(1, thread_name_prefix="seglog-embedded-")
             self.scheduler.startup()
         except BaseException:
@@ -171,7 +171,7 @@ class SharedDirectory(ProcessBound):
             if self._may_be_marked_clean():
                 self._directory.write_clean_shutdown_marker(
                     _NO_EPOCH if self._epoch is None else self._epoch)
-                sync_directory(self.path)
+                sync_path(self.path)
         except OSError as error:
             _log.warning("no clean shutdown marker in %s: %s", self.path, error)
         finally:

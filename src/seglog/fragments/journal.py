@@ -19,7 +19,7 @@ from seglog.arguments import shown
 from seglog.errors import KafkaStorageError
 from seglog.fragments.checked_json import CheckedJson
 from seglog.storage.paths import UNFINISHED_COMMIT
-from seglog.storage.textfile import sync_directory, write_file
+from seglog.storage.textfile import sync_path, write_file
 
 __all__ = ["Move", "commit_moves", "finish_commit"]
 
@@ -44,7 +44,7 @@ def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
     write_file(journal, _CONTENT.encode(journal, {"version": _CONTENT.version, "moves": moves}))
     directory = os.path.join(data_dir, UNFINISHED_COMMIT)
     os.mkdir(directory)
-    sync_directory(data_dir)
+    sync_path(data_dir)
     try:
         os.rename(journal, os.path.join(directory, _JOURNAL))
     except BaseException:
@@ -52,7 +52,7 @@ def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
             os.rmdir(directory)
         raise
     try:
-        sync_directory(directory)
+        sync_path(directory)
         _finish(data_dir, directory, moves)
     except OSError as error:
         raise KafkaStorageError(
@@ -141,7 +141,7 @@ def _finish(data_dir: str, directory: str, moves: Sequence[Move]) -> None:
                     os.path.join(directory, _JOURNAL)) from None
         changed.add(os.path.dirname(path if goal is None else goal))
     for each in sorted(changed):
-        sync_directory(each)
+        sync_path(each)
     os.unlink(os.path.join(directory, _JOURNAL))
     os.rmdir(directory)
-    sync_directory(data_dir)
+    sync_path(data_dir)

@@ -35,7 +35,7 @@ from seglog.storage.paths import (
 )
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, encode_snapshot
 from seglog.storage.textfile import (
-    read_small_file, replace_file, sync_directory, write_file,
+    read_small_file, replace_file, sync_path, write_file,
 )
 
 __all__ = ["NewRecords", "Preparation"]
@@ -94,7 +94,7 @@ class Preparation:
     def sync(self) -> None:
         """Makes the names of all prepared files durable; their contents already are."""
         for each in sorted(self._directories):
-            sync_directory(each)
+            sync_path(each)
 
     # ---- logs
 
@@ -250,7 +250,7 @@ class Preparation:
             segment.facts.append(facts)
             offset = end
         for segment in segments:
-            _sync(segment.path)
+            sync_path(segment.path)
         return segments, offset
 
     def _fits(self, segment: _Segment, fragment: Fragment, end: int) -> bool:
@@ -312,13 +312,3 @@ def _copy(path: str, source: int, target: int, size: int, at: int) -> None:
                                     f"{position} of {size} bytes")
         write_all(target, data, at + position)
         position += len(data)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-

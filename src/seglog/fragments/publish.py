@@ -35,7 +35,7 @@ from seglog.storage.paths import (
     RECOVERY_POINT_CHECKPOINT, DirectoryKind,
 )
 from seglog.storage.place import PlaceKind, identify, require_room_for_logs
-from seglog.storage.textfile import sync_directory
+from seglog.storage.textfile import sync_path
 
 __all__ = ["StreamBatch", "check_target", "exclusive", "publish"]
 
@@ -88,7 +88,7 @@ def check_target(path: str) -> str:
     data_dir = require_room_for_logs(path)
     with storage_errors(data_dir):
         if make_directories(data_dir, is_ours=True):
-            sync_directory(os.path.dirname(data_dir))
+            sync_path(os.path.dirname(data_dir))
     with exclusive(data_dir):
         _require_clean(data_dir)
     return data_dir

@@ -17,7 +17,7 @@ from seglog.recovery.inputs import LoadInputs
 from seglog.storage.meta import format_uuid
 from seglog.storage.ownership import make_directories
 from seglog.storage.paths import DirectoryKind, check_topic, future_dir_name
-from seglog.storage.textfile import sync_directory
+from seglog.storage.textfile import sync_path
 
 __all__ = ["LogCreation"]
 
@@ -131,7 +131,7 @@ class LogCreation:
             if directory.has_line_without_log(key):
                 write_recovery_points(directory, self._state.table)
             make_directories(path)
-            sync_directory(log_dir)
+            sync_path(log_dir)
         except OSError as error:
             message = f"Error while creating log for {name} in dir {log_dir}"
             self._state.failures.maybe_add_offline_log_dir(log_dir, message, error)

@@ -29,7 +29,7 @@ from seglog.storage.paths import (
     leads_to_directory, parse_directory_name,
 )
 from seglog.storage.place import NOT_A_DATA_DIRECTORY, require_room_for_logs
-from seglog.storage.textfile import sync_directory, write_file
+from seglog.storage.textfile import sync_path, write_file
 
 __all__ = [
     "LogDirectory", "agreed_broker_epoch", "configured_log_dirs", "create_and_validate_log_dirs",
@@ -213,7 +213,7 @@ class LogDirectory:
         self.had_clean_shutdown = os.path.exists(self._marker)
         if self.had_clean_shutdown:
             os.unlink(self._marker)
-            sync_directory(self.path)
+            sync_path(self.path)
         return self.had_clean_shutdown
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
@@ -328,7 +328,7 @@ def _create_and_validate(path: str) -> None:
         except OSError as error:
             raise KafkaStorageError(error.errno, f"Failed to create data directory {path}: "
                                     f"{error.strerror}", path) from error
-        sync_directory(os.path.dirname(path))
+        sync_path(os.path.dirname(path))
     if not os.path.isdir(path) or not os.access(path, os.R_OK):
         raise KafkaStorageError(errno.EACCES if os.path.isdir(path) else errno.ENOTDIR,
                                 f"{path} is not a readable log directory.", path)

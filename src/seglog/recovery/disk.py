@@ -24,7 +24,7 @@ from seglog.recovery.scans import Extent
 from seglog.storage.epochs import encode_leader_epochs, write_leader_epochs
 from seglog.storage.ownership import create_file, open_file
 from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState, temporary_name
-from seglog.storage.textfile import sync_directory
+from seglog.storage.textfile import sync_path
 
 __all__ = ["Disk", "RealDisk"]
 
@@ -274,7 +274,7 @@ class RealDisk:
                     os.fsync(to_fd)
                 finally:
                     os.close(to_fd)
-            sync_directory(self.quarantine)
+            sync_path(self.quarantine)
 
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """See Disk."""
@@ -313,7 +313,7 @@ class RealDisk:
     def sync_directory(self) -> None:
         """See Disk."""
         with storage_errors(self.path):
-            sync_directory(self.path)
+            sync_path(self.path)
 
     def modified_ms(self, name: str) -> int:
         """See Disk."""

@@ -23,7 +23,7 @@ from seglog.recovery.loading_producers import LoadingProducers
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.loaded_segments import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, LoadedSegments
 from seglog.storage.paths import FileKind, FileState, file_name
-from seglog.storage.textfile import sync_directory
+from seglog.storage.textfile import sync_path
 
 __all__ = ["LogFiles"]
 
@@ -140,7 +140,7 @@ class LogFiles:
         target = os.path.join(parent, name)
         try:
             os.rename(self.path, target)
-            sync_directory(parent)
+            sync_path(parent)
         except OSError as error:
             raise KafkaStorageError(error.errno, f"Error while renaming dir for "
                                     f"{self.topic_partition} in log dir {parent}: "

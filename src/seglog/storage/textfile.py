@@ -9,7 +9,7 @@ from seglog._native import file as native_file
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.storage.ownership import create_file
 
-__all__ = ["read_beginning", "read_small_file", "replace_file", "sync_directory", "too_large",
+__all__ = ["read_beginning", "read_small_file", "replace_file", "sync_path", "too_large",
            "whole_content", "write_file"]
 
 _Path = str | os.PathLike[str]
@@ -67,7 +67,7 @@ def replace_file(path: _Path, content: bytes, temporary: _Path) -> None:
     try:
         write_file(temporary, content, model=path)
         os.replace(temporary, path)
-        sync_directory(Path(path).parent)
+        sync_path(Path(path).parent)
     except OSError as error:
         raise KafkaStorageError(
             error.errno, f"Error while writing to checkpoint file {os.path.abspath(path)}: "
@@ -86,8 +86,8 @@ def write_file(path: _Path, content: bytes, *, model: _Path | None = None) -> No
         os.fsync(stream.fileno())
 
 
-def sync_directory(path: _Path) -> None:
-    """Makes the names in a directory durable. OSError."""
+def sync_path(path: _Path) -> None:
+    """Makes a file durable, or the names in a directory. OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

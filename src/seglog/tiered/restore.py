@@ -14,7 +14,7 @@ from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, snapshot_name,
 )
-from seglog.storage.textfile import sync_directory
+from seglog.storage.textfile import sync_path
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.tiered_files import INDEXES, TieredFiles
 
@@ -45,8 +45,8 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
         written: list[Path] = []
         try:
             count = _restore(log, root, written)
-            sync_directory(root)
-            sync_directory(root.parent)
+            sync_path(root)
+            sync_path(root.parent)
         except BaseException:
             for path in written:
                 path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from seglog.errors import CorruptDataError, KafkaStorageError
@@ -61,10 +61,8 @@ class _Seen:
 class WatchedLogs:
     """The logs that a streaming query reads. Not thread-safe."""
 
-    def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic
-                 ) -> None:
+    def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._checkpoints: dict[str, tuple[Hashable, dict[TopicPartition, int]]] = {}
         self._current: set[str] = set()  # checkpoints already checked by this `look`
@@ -160,7 +158,7 @@ class WatchedLogs:
                                   check_crcs=True):
                 pass
         except CorruptDataError:
-            seen.bad_since = now = self._clock()
+            seen.bad_since = now = time.monotonic()
             if known is not None and known.bad_since is not None \
                     and known.stable_end == seen.stable_end:
                 seen.bad_since = known.bad_since
