@@ -55,11 +55,12 @@ def decode(partition: PartitionLog, log: Log, threads: int) -> tuple[int, int]:
     return sum(rows for rows, _ in told), told[-1][1]
 
 
-def stream(partition: PartitionLog, threads: int) -> tuple[int, int]:
+def stream(partition: PartitionLog, threads: int, columns: list[str] | None = None
+           ) -> tuple[int, int]:
     """The same through `to_arrow`."""
     rows, last = 0, -1
-    for columns in partition.to_arrow(threads=threads):
-        rows, last = rows + columns.num_rows, columns.last_offset
+    for found in partition.to_arrow(columns=columns, threads=threads):
+        rows, last = rows + found.num_rows, found.last_offset
     return rows, last
 
 
@@ -154,12 +155,7 @@ def test_projection(compare: Compare, log: Log) -> None:
     """Columns that are not requested are not copied."""
     with PartitionLog.open(log.path.parent) as partition:
 
-        def offsets_only() -> tuple[int, int]:
-            rows, last = 0, -1
-            for columns in partition.to_arrow(columns=["offset", "timestamp"]):
-                rows, last = rows + columns.num_rows, columns.last_offset
-            return rows, last
-
-        compare("to_arrow, offset and timestamp only", offsets_only,
+        compare("to_arrow, offset and timestamp only",
+                lambda: stream(partition, 0, ["offset", "timestamp"]),
                 [Against("all columns", lambda: stream(partition, 0), check=checked(log))],
                 work=log.records / 1e6, unit="Mrecords", check=checked(log))

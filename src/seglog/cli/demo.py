@@ -144,6 +144,22 @@ def _spark(path: Path) -> None:
     elif shutil.which("java") is None:
         print("  left out: java is missing, Spark needs a JDK of at least 17")
     else:
-        from seglog.spark.demo_query import show_topics
+        _show_topics(str(path))
 
-        show_topics(str(path))
+
+def _show_topics(path: str) -> None:
+    """Starts a local Spark, reads every record below `path` and prints a table by topic."""
+    from seglog.spark import session
+
+    spark = session("local[2]", "seglog-demo", {"spark.ui.enabled": False,
+                                                "spark.sql.shuffle.partitions": 2,
+                                                "spark.sql.session.timeZone": "UTC"})
+    try:
+        spark.read.format("seglog").load(path).createOrReplaceTempView("records")
+        spark.sql("""
+            SELECT topic, count(DISTINCT partition) AS partitions, count(*) AS records,
+                   sum(length(value)) AS value_bytes, min(timestamp) AS first,
+                   max(timestamp) AS last
+            FROM records GROUP BY topic ORDER BY topic""").show(50, truncate=False)
+    finally:
+        spark.stop()

@@ -23,7 +23,7 @@ except ImportError as error:
                       f"has {_found}: pip install 'seglog[spark]'") from None
 
 from seglog.spark.counts import Counts, count
-from seglog.spark.idle_workers import end_quietly
+from seglog.spark.failures import end_quietly
 from seglog.spark.replica_table import replicas
 from seglog.spark.session import register, session
 from seglog.spark.source import SeglogDataSource
