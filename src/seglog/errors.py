@@ -1,8 +1,8 @@
 """The exceptions of seglog.
 
 Names are Kafka's in Python's spelling: `CorruptRecordError` is Kafka's `CorruptRecordException`,
-which `kafka_name` holds. Every error about bytes on disk carries the file, the position, the
-expected value and the value found.
+which `kafka_name` holds; a class that is another exception in Kafka says which. Every error about
+bytes on disk carries the file, the position, the expected value and the value found.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class SeglogError(Exception):
     #: Set by a cleaning round: file and position of the batch that cannot be cleaned.
     batch_at: tuple[str, int] | None = None
 
+    def __init_subclass__(cls) -> None:
+        if "kafka_name" not in vars(cls) and cls.__name__.endswith("Error"):
+            cls.kafka_name = f"{cls.__name__.removesuffix('Error')}Exception"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Not the constructor: it may take other arguments, or make another message in another
         # process. Spark executors pickle errors.
@@ -64,6 +68,8 @@ class CorruptDataError(SeglogError, ValueError):
     csrc/include/seglog/statuses.h; `position` is the byte offset in `file`.
     """
 
+    kafka_name = "KafkaException"
+
     def __init__(self, message: str, *, file: str | None = None, position: int | None = None,
                  expected: Any = None, found: Any = None, code: str = "corrupt") -> None:
         super().__init__(message)
@@ -74,41 +80,31 @@ class CorruptDataError(SeglogError, ValueError):
 class CorruptRecordError(CorruptDataError):
     """A batch whose length, size or CRC is wrong."""
 
-    kafka_name = "CorruptRecordException"
-
 
 class InvalidRecordError(CorruptDataError):
     """A batch with a good CRC whose records do not parse."""
-
-    kafka_name = "InvalidRecordException"
 
 
 class DecompressionError(CorruptDataError):
     """A compressed payload that its codec rejects, or that decompresses to more than the cap."""
 
+    kafka_name = "KafkaException"
+
 
 class UnsupportedCompressionTypeError(CorruptDataError):
     """Codec bits that are not a codec of this message format."""
-
-    kafka_name = "UnsupportedCompressionTypeException"
 
 
 class CorruptIndexError(CorruptDataError):
     """An offset, time or transaction index with invalid contents."""
 
-    kafka_name = "CorruptIndexException"
-
 
 class CorruptSnapshotError(CorruptDataError):
     """A producer state snapshot with a bad CRC, version or size."""
 
-    kafka_name = "CorruptSnapshotException"
-
 
 class InvalidTxnStateError(SeglogError, ValueError):
     """A batch that contradicts its producer's transaction state."""
-
-    kafka_name = "InvalidTxnStateException"
 
 
 class CorruptTxnStateError(CorruptDataError, InvalidTxnStateError):
@@ -123,19 +119,13 @@ class CorruptTxnStateError(CorruptDataError, InvalidTxnStateError):
 class InvalidProducerEpochError(SeglogError, ValueError):
     """A batch or marker with a producer epoch that a newer epoch has fenced."""
 
-    kafka_name = "InvalidProducerEpochException"
-
 
 class OutOfOrderSequenceError(SeglogError, ValueError):
     """A batch of an idempotent producer whose first sequence is not the expected next one."""
 
-    kafka_name = "OutOfOrderSequenceException"
-
 
 class TransactionCoordinatorFencedError(SeglogError, ValueError):
     """A marker of a transaction coordinator that a newer one has replaced."""
-
-    kafka_name = "TransactionCoordinatorFencedException"
 
 
 class UncheckedError(SeglogError, RuntimeError):
@@ -158,23 +148,19 @@ class MalformedCheckpointError(CorruptDataError):
 class ConfigError(SeglogError, ValueError):
     """A setting with a value that Kafka rejects."""
 
-    kafka_name = "ConfigException"
-
 
 class InvalidTopicPartitionError(SeglogError, ValueError):
     """A directory name that does not have the form topic-partition."""
+
+    kafka_name = "KafkaException"
 
 
 class OffsetOutOfRangeError(SeglogError, ValueError):
     """An offset below the log start offset or above the log end offset."""
 
-    kafka_name = "OffsetOutOfRangeException"
-
 
 class UnknownTopicOrPartitionError(SeglogError, LookupError):
     """A topic or partition that the data directory does not hold."""
-
-    kafka_name = "UnknownTopicOrPartitionException"
 
 
 class KafkaStorageError(SeglogError, OSError):
@@ -183,8 +169,6 @@ class KafkaStorageError(SeglogError, OSError):
     The arguments, `errno` and `filename` are OSError's; the other attributes are those of
     CorruptDataError.
     """
-
-    kafka_name = "KafkaStorageException"
     code = "io"
 
     def __init__(self, *args: Any, position: int | None = None, expected: Any = None,
@@ -234,8 +218,6 @@ class MetadataParseError(CorruptDataError):
     byte offset in the value.
     """
 
-    kafka_name = "MetadataParseException"
-
     def __init__(self, message: str, *, kafka_name: str = "MetadataParseException",
                  **where: Any) -> None:
         super().__init__(message, **where)
@@ -245,13 +227,9 @@ class MetadataParseError(CorruptDataError):
 class RemoteStorageError(SeglogError):
     """Remote storage or its metadata failed, or returned an unexpected result."""
 
-    kafka_name = "RemoteStorageException"
-
 
 class RetriableRemoteStorageError(RemoteStorageError):
     """The same call may succeed later: nothing is to be cleaned up."""
-
-    kafka_name = "RetriableRemoteStorageException"
 
 
 class RemoteMetadataTimeoutError(RemoteStorageError, TimeoutError):
@@ -269,17 +247,15 @@ class RemoteReadTimeoutError(RetriableRemoteStorageError, TimeoutError):
 class RemoteResourceNotFoundError(RemoteStorageError, LookupError):
     """A remote segment, index or partition that does not exist."""
 
-    kafka_name = "RemoteResourceNotFoundException"
-
 
 class ReplicaNotAvailableError(SeglogError):
     """The metadata of a remote partition is not complete yet: try again later."""
 
-    kafka_name = "ReplicaNotAvailableException"
-
 
 class AllLogDirsFailedError(KafkaStorageError):
     """All data directories have failed; Kafka halts its process here."""
+
+    kafka_name = "KafkaStorageException"
 
 
 class LogDirLockedError(SeglogError):
@@ -288,6 +264,8 @@ class LogDirLockedError(SeglogError):
     `holder_pid` is that process, or None if the system does not report it; `command` is its
     program.
     """
+
+    kafka_name = "KafkaException"
 
     def __init__(self, log_dir: str, holder_pid: int | None = None,
                  command: str | None = None) -> None:
@@ -309,6 +287,8 @@ class LogDirLockedError(SeglogError):
 class DuplicateLogDirError(SeglogError, ValueError):
     """Two configured data directories are the same directory."""
 
+    kafka_name = "KafkaException"
+
 
 class InconsistentLogDirError(CorruptDataError):
     """`meta.properties` names another cluster, node or directory than the expected one."""
@@ -325,19 +305,13 @@ class DuplicatePartitionError(SeglogError):
 class LogDirNotFoundError(SeglogError, LookupError):
     """A data directory that is not in the configuration."""
 
-    kafka_name = "LogDirNotFoundException"
-
 
 class InvalidTopicError(SeglogError, ValueError):
     """A topic name that Kafka would not create, or that is too long for the operation."""
 
-    kafka_name = "InvalidTopicException"
-
 
 class InvalidReplicaAssignmentError(SeglogError, ValueError):
     """A partition was assigned to a directory that cannot take it."""
-
-    kafka_name = "InvalidReplicaAssignmentException"
 
 
 class LogManagerStateError(SeglogError, RuntimeError):
@@ -349,13 +323,9 @@ class LogManagerStateError(SeglogError, RuntimeError):
 class IllegalArgumentError(SeglogError, ValueError):
     """An argument that Kafka rejects with Java's IllegalArgumentException."""
 
-    kafka_name = "IllegalArgumentException"
-
 
 class IllegalStateError(SeglogError, RuntimeError):
     """An operation that is not allowed in the current state."""
-
-    kafka_name = "IllegalStateException"
 
 
 class ForkedProcessError(IllegalStateError):
@@ -363,6 +333,8 @@ class ForkedProcessError(IllegalStateError):
 
     `owner_pid` is the process that opened it.
     """
+
+    kafka_name = "IllegalStateException"
 
     def __init__(self, name: str, owner_pid: int) -> None:
         super().__init__(
@@ -374,31 +346,21 @@ class ForkedProcessError(IllegalStateError):
 class InconsistentTopicIdError(SeglogError, ValueError):
     """A log with the topic id of another topic."""
 
-    kafka_name = "InconsistentTopicIdException"
-
 
 class RecordBatchTooLargeError(SeglogError, ValueError):
     """An append larger than a segment."""
-
-    kafka_name = "RecordBatchTooLargeException"
 
 
 class RecordTooLargeError(SeglogError, ValueError):
     """A batch larger than `max.message.bytes`."""
 
-    kafka_name = "RecordTooLargeException"
-
 
 class OffsetsOutOfOrderError(SeglogError, ValueError):
     """Batches with assigned offsets that do not increase."""
 
-    kafka_name = "OffsetsOutOfOrderException"
-
 
 class InvalidTimestampError(SeglogError, ValueError):
     """Records with timestamps that the topic's settings reject."""
-
-    kafka_name = "InvalidTimestampException"
 
 
 class RecordValidationError(SeglogError, ValueError):
@@ -409,8 +371,6 @@ class RecordValidationError(SeglogError, ValueError):
     order.
     """
 
-    kafka_name = "RecordValidationException"
-
     def __init__(self, invalid_exception: SeglogError, record_errors: Sequence[object]) -> None:
         super().__init__(str(invalid_exception))
         self.invalid_exception, self.record_errors = invalid_exception, tuple(record_errors)
@@ -419,11 +379,11 @@ class RecordValidationError(SeglogError, ValueError):
 class SparkSetupError(SeglogError, RuntimeError):
     """Spark cannot run seglog: the message says what is missing, on the driver or an executor."""
 
+    kafka_name = "KafkaException"
+
 
 class UnsupportedOperationError(SeglogError, RuntimeError):
     """Input for which Kafka's code throws UnsupportedOperationException."""
-
-    kafka_name = "UnsupportedOperationException"
 
 
 class OutOfBoundsError(SeglogError, IndexError):
@@ -435,13 +395,9 @@ class OutOfBoundsError(SeglogError, IndexError):
 class LogSegmentOffsetOverflowError(SeglogError, ValueError):
     """An offset that is too far from the base offset of its segment."""
 
-    kafka_name = "LogSegmentOffsetOverflowException"
-
 
 class LogCleaningAbortedError(SeglogError, RuntimeError):
     """A cleaning round that ended early and left the log unchanged; it may be retried."""
-
-    kafka_name = "LogCleaningAbortedException"
 
 
 class LogCleaningError(SeglogError, RuntimeError):
@@ -449,8 +405,6 @@ class LogCleaningError(SeglogError, RuntimeError):
 
     Its partition is uncleanable from then on. `log` is the UnifiedLog.
     """
-
-    kafka_name = "LogCleaningException"
 
     def __init__(self, message: str, log: Any = None) -> None:
         super().__init__(message)
@@ -467,8 +421,6 @@ class UnexpectedAppendOffsetError(SeglogError, ValueError):
 
     `first_offset` and `last_offset` are the append's.
     """
-
-    kafka_name = "UnexpectedAppendOffsetException"
 
     def __init__(self, message: str, first_offset: int = -1, last_offset: int = -1) -> None:
         super().__init__(message)
