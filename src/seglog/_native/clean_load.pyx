@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+cimport cython
 from libc.string cimport memcpy, memset
 
 from seglog._native.capi cimport *
@@ -28,8 +29,19 @@ CLEAN_DTYPE = np.dtype([
 assert CLEAN_DTYPE.itemsize == sizeof(slg_clean_partition)
 
 
-cdef bytes _packed(object names):
-    return b"".join([encoded(name) + b"\0" for name in names])
+@cython.final
+cdef class _Directories:
+    """Partition directories `names` of the data directory `root`, as C takes them."""
+
+    cdef bytes _root, _names
+    cdef const char *root
+    cdef const char *names
+    cdef size_t count
+
+    def __init__(self, root, names):
+        self._root = os.path.abspath(encoded(root))
+        self._names = b"".join([encoded(name) + b"\0" for name in names])
+        self.root, self.names, self.count = self._root, self._names, len(names)
 
 
 def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint will_write=True,
@@ -51,11 +63,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     snapshot that the caller writes at the log's end; -1 where it is there. The indexes of the last
     segment are at `indexes_at`, for `write_indexes`; -1 where they are there.
     """
-    cdef bytes raw = os.path.abspath(encoded(root))
-    cdef bytes packed = _packed(names)
-    cdef const char *c_root = raw
-    cdef const char *c_names = packed
-    cdef size_t count = len(names)
+    cdef _Directories dirs = _Directories(root, names)
     cdef unsigned checks = ((SLG_CLEAN_WRITABLE if will_write else 0)
                             | (SLG_CLEAN_CRCS if check_crcs else 0)
                             | (0 if after_crash is None else SLG_CLEAN_AFTER_CRASH))
@@ -64,8 +72,8 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     cdef slg_status status
     cdef char[::1] into
     cdef int64_t[::1] out
-    rows = np.zeros(count, CLEAN_DTYPE)
-    if count == 0:
+    rows = np.zeros(dirs.count, CLEAN_DTYPE)
+    if dirs.count == 0:
         return rows, np.empty(0, np.int64), b""
     rows["log_start_offset"] = log_start_offsets
     if after_crash is not None:
@@ -76,7 +84,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     memset(&table, 0, sizeof(table))
     table.now_ms, table.producer_idle_ms = now_ms, producer_idle_ms
     with nogil:
-        status = slg_clean_load(c_root, c_names, count, segments_max, checks,
+        status = slg_clean_load(dirs.root, dirs.names, dirs.count, segments_max, checks,
                                 <slg_clean_partition *>&into[0], &table, &error)
     try:
         check(status, &error, root)
@@ -93,11 +101,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
 def write_indexes(root, names, rows, bytes contents not None):
     """Gives the last segments of plain rows of a load after a crash the indexes that their recovery
     found. A row whose files cannot be written is not plain afterwards; nothing else is raised."""
-    cdef bytes raw = os.path.abspath(encoded(root))
-    cdef bytes packed = _packed(names)
-    cdef const char *c_root = raw
-    cdef const char *c_names = packed
-    cdef size_t count = len(names)
+    cdef _Directories dirs = _Directories(root, names)
     cdef const uint8_t *data = <const uint8_t *><const char *>contents
     cdef char[::1] held
     _require_rows(names, rows)
@@ -105,11 +109,12 @@ def write_indexes(root, names, rows, bytes contents not None):
     size = given["index_size"] + given["time_index_size"]
     if ((size < 0) | (given["indexes_at"] > len(contents) - size)).any():
         raise ValueError("the indexes of a row are not in these contents")
-    if count == 0:
+    if dirs.count == 0:
         return
     held = rows.view(np.int8)
     with nogil:
-        slg_clean_write_indexes(c_root, c_names, <slg_clean_partition *>&held[0], count, data)
+        slg_clean_write_indexes(dirs.root, dirs.names, <slg_clean_partition *>&held[0], dirs.count,
+                                data)
 
 
 def _require_rows(names, rows):
@@ -121,41 +126,33 @@ def sync_clean(root, names, rows, *, bint logs=False):
     """Makes durable what plain `rows` of a load after a crash rely on, with `logs` also the log of
     the last segment. KafkaStorageError names the partition, or `root` where Linux syncs its whole
     file system, for more than 64 rows."""
-    cdef bytes raw = os.path.abspath(encoded(root))
-    cdef bytes packed = _packed(names)
-    cdef const char *c_root = raw
-    cdef const char *c_names = packed
-    cdef size_t count = len(names)
+    cdef _Directories dirs = _Directories(root, names)
     cdef size_t failed = 0
     cdef slg_error error
     cdef slg_status status
     cdef const char[::1] held
     _require_rows(names, rows)
-    if count == 0:
+    if dirs.count == 0:
         return
     held = np.ascontiguousarray(rows).view(np.int8)
     with nogil:
-        status = slg_clean_sync(c_root, c_names, <const slg_clean_partition *>&held[0], count,
-                                logs, &failed, &error)
+        status = slg_clean_sync(dirs.root, dirs.names, <const slg_clean_partition *>&held[0],
+                                dirs.count, logs, &failed, &error)
     if status != SLG_OK:
-        check(status, &error, os.path.join(root, names[failed]) if failed < count else root)
+        check(status, &error, os.path.join(root, names[failed]) if failed < dirs.count else root)
 
 
 def largest_timestamps(root, names, base_offsets):
     """The largest timestamp (ms) of one segment of each partition, as retention asks for it; the
     smallest int64 where it cannot be told."""
-    cdef bytes raw = os.path.abspath(encoded(root))
-    cdef bytes packed = _packed(names)
-    cdef const char *c_root = raw
-    cdef const char *c_names = packed
+    cdef _Directories dirs = _Directories(root, names)
     cdef const int64_t[::1] bases = np.ascontiguousarray(base_offsets, np.int64)
-    cdef size_t count = len(names)
     cdef int64_t[::1] out
-    if bases.shape[0] != <Py_ssize_t>count:
-        raise ValueError(f"{count} names but {bases.shape[0]} base offsets")
-    found = np.empty(count, np.int64)
-    if count:
+    if bases.shape[0] != <Py_ssize_t>dirs.count:
+        raise ValueError(f"{dirs.count} names but {bases.shape[0]} base offsets")
+    found = np.empty(dirs.count, np.int64)
+    if dirs.count:
         out = found
         with nogil:
-            slg_clean_timestamps(c_root, c_names, &bases[0], count, &out[0])
+            slg_clean_timestamps(dirs.root, dirs.names, &bases[0], dirs.count, &out[0])
     return found

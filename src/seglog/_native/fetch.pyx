@@ -14,6 +14,7 @@ from posix.unistd cimport close
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
 from seglog._native.capi_fetch cimport *
+from seglog._native.file cimport encoded
 from seglog._native.index cimport IndexReader
 from seglog._native.status cimport check
 from seglog.errors import IllegalArgumentError
@@ -23,18 +24,6 @@ cdef extern from "Python.h":
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
     char *bytes_data "PyBytes_AS_STRING"(PyObject *data) noexcept
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
-
-
-cdef int open_file(object path, int *fd, int64_t *size) except -1:
-    cdef bytes name = os.fsencode(path)
-    cdef const char *c_name = name
-    cdef slg_error error
-    cdef slg_status status
-    if b"\0" in name:
-        raise ValueError("embedded null byte")
-    with nogil:
-        status = slg_open_read(AT_FDCWD, c_name, False, fd, size, &error)
-    return check(status, &error, path)
 
 
 @final
@@ -151,14 +140,20 @@ cdef class SegmentReader:
         self._fd = -1
 
     def __init__(self, path, index_path, int64_t base_offset, *, int64_t mapped=0):
+        cdef bytes name = encoded(path)
+        cdef const char *c_name = name
         cdef int64_t size = 0
         cdef int fd = -1
+        cdef slg_error error
+        cdef slg_status status
         if self._fd >= 0:
             raise RuntimeError("the segment is open already")
         self.path = os.fspath(path)
         self.base_offset = base_offset
         self.index = IndexReader(index_path, base_offset, mapped=mapped)
-        open_file(path, &fd, &size)
+        with nogil:
+            status = slg_open_read(AT_FDCWD, c_name, False, &fd, &size, &error)
+        check(status, &error, path)
         self._fd = fd
         self.size = size
 

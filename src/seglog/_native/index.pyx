@@ -11,6 +11,7 @@ from libc.stdint cimport INT64_MIN
 
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
+from seglog._native.file cimport encoded
 from seglog._native.status cimport check
 from seglog._native.window cimport WindowSource, failure_of, source_of
 
@@ -67,12 +68,10 @@ cdef class IndexReader:
 
     cdef int open(self, object path, slg_index_kind kind, int64_t base_offset,
                   slg_index_policy policy) except -1:
-        cdef bytes name = os.fsencode(path)
+        cdef bytes name = encoded(path)
         cdef const char *c_name = name
         cdef slg_error error
         cdef slg_status status
-        if b"\0" in name:
-            raise ValueError("embedded null byte")
         self.path = os.fspath(path)
         with nogil:
             status = slg_index_file_open(&self.file, kind, base_offset, policy, c_name, &error)
