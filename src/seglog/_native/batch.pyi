@@ -57,36 +57,13 @@ class BatchColumns:
         self, requested_schema: object | None = None
     ) -> tuple[object, object]: ...
 
-def scan(
-    data: Buffer,
-    *,
-    position: int = 0,
-    end: int | None = None,
-    check_crcs: bool = True,
-    strict: bool = False,
-    max_batches: int | None = None,
-) -> BatchScan: ...
-def scan_file(
-    source: int | WindowSource,
-    start: int,
-    end: int,
-    *,
-    check_crcs: bool = True,
-    strict: bool = False,
-    collect: bool = True,
-    max_batches: int | None = None,
-    until: int | None = None,
-    window_bytes: int | None = None,
-) -> BatchScan: ...
+def scan(data: Buffer, *, position: int = 0, end: int | None = None, check_crcs: bool = True,
+         strict: bool = False, max_batches: int | None = None) -> BatchScan: ...
+def scan_file(source: int | WindowSource, start: int, end: int, *, check_crcs: bool = True,
+              strict: bool = False, collect: bool = True, max_batches: int | None = None,
+              until: int | None = None, window_bytes: int | None = None) -> BatchScan: ...
 def find_batch(
     source: int | WindowSource, start: int, until: int, end: int
 ) -> int | None: ...
-def resync(
-    source: int | WindowSource,
-    start: int,
-    until: int,
-    end: int,
-    *,
-    budget: int,
-    file: object = None,
-) -> tuple[int | None, int]: ...
+def resync(source: int | WindowSource, start: int, until: int, end: int, *, budget: int,
+           file: object = None) -> tuple[int | None, int]: ...

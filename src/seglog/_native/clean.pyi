@@ -43,14 +43,8 @@ class Retained:
     @property
     def has_tombstone(self) -> bool: ...
 
-def retain(
-    walk: RecordWalk,
-    offset_map: OffsetMap,
-    *,
-    keeps_all: bool = False,
-    keeps_none: bool = False,
-    keeps_tombstones: bool = True,
-) -> Retained: ...
+def retain(walk: RecordWalk, offset_map: OffsetMap, *, keeps_all: bool = False,
+           keeps_none: bool = False, keeps_tombstones: bool = True) -> Retained: ...
 
 class CleanStep(enum.IntEnum):
     DONE = ...
@@ -64,36 +58,17 @@ class _Transactions(Protocol):
 
 @final
 class BatchCleaner:
-    def __init__(
-        self,
-        offset_map: OffsetMap,
-        *,
-        transactions: _Transactions,
-        direct: tuple[Callable[..., int] | None, ...],
-        compress: Callable[[int, memoryview], bytes],
-    ) -> None: ...
+    def __init__(self, offset_map: OffsetMap, *, transactions: _Transactions,
+                 direct: tuple[Callable[..., int] | None, ...],
+                 compress: Callable[[int, memoryview], bytes]) -> None: ...
     @property
     def map_bytes(self) -> int: ...
     @property
     def map_messages(self) -> int: ...
-    def map(
-        self,
-        data: Buffer,
-        rows: NDArray[np.void],
-        row: int,
-        start: int,
-        limit: int,
-        keys: BatchKeys | None = None,
-    ) -> tuple[CleanStep, int]: ...
-    def rule(
-        self,
-        *,
-        now_ms: int,
-        new_horizon: int,
-        upper_bound: int,
-        producers: ArrayLike,
-        last_offsets: ArrayLike,
-    ) -> None: ...
+    def map(self, data: Buffer, rows: NDArray[np.void], row: int, start: int, limit: int,
+            keys: BatchKeys | None = None) -> tuple[CleanStep, int]: ...
+    def rule(self, *, now_ms: int, new_horizon: int, upper_bound: int, producers: ArrayLike,
+             last_offsets: ArrayLike) -> None: ...
     def begin(self, data: Buffer, *, uses_marks: bool) -> None: ...
     def filter(self, rows: NDArray[np.void], row: int) -> int: ...
     def keep(self, position: int, size: int, last_offset: int) -> None: ...

@@ -7,13 +7,11 @@ import numpy.typing as npt
 
 CLEAN_DTYPE: Final[np.dtype[np.void]]
 
-def load_clean(
-    root: str | PathLike[str], names: Sequence[str], log_start_offsets: npt.ArrayLike,
-    *, segments_max: int = 0, will_write: bool = True,
-    check_crcs: bool = False,
-    after_crash: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike] | None = None,
-    now_ms: int = 0, producer_idle_ms: int = 0,
-) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], bytes]: ...
+def load_clean(root: str | PathLike[str], names: Sequence[str], log_start_offsets: npt.ArrayLike,
+               *, segments_max: int = 0, will_write: bool = True, check_crcs: bool = False,
+               after_crash: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike] | None = None,
+               now_ms: int = 0, producer_idle_ms: int = 0
+               ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], bytes]: ...
 def write_indexes(
     root: str | PathLike[str], names: Sequence[str], rows: npt.NDArray[np.void],
     contents: bytes) -> None: ...

@@ -46,8 +46,6 @@ class Projection:
 @final
 class RecordOrigin:
     decoded: tuple[str, ...]
-    def __new__(
-        cls, columns: Iterable[str], *, topic: str, partition: int,
-        start_timestamp: int | None = ..., end_timestamp: int | None = ...,
-    ) -> Self: ...
+    def __new__(cls, columns: Iterable[str], *, topic: str, partition: int,
+                start_timestamp: int | None = ..., end_timestamp: int | None = ...) -> Self: ...
     def apply(self, columns: RecordColumns) -> RecordColumns | None: ...

@@ -24,16 +24,8 @@ def batch_chain(
 @final
 class LogDump:
     gaps: dict[int, int]
-    def __init__(
-        self,
-        fd: int,
-        size: int,
-        *,
-        what: int,
-        decompress: _Decompress,
-        end: int | None = None,
-        file: str | None = None,
-    ) -> None: ...
+    def __init__(self, fd: int, size: int, *, what: int, decompress: _Decompress,
+                 end: int | None = None, file: str | None = None) -> None: ...
     @property
     def position(self) -> int: ...
     def run(
@@ -42,16 +34,8 @@ class LogDump:
 
 @final
 class LogWalk:
-    def __init__(
-        self,
-        fd: int,
-        size: int,
-        *,
-        decompress: _Decompress,
-        end: int | None = None,
-        window_size: int = ...,
-        file: str | None = None,
-    ) -> None: ...
+    def __init__(self, fd: int, size: int, *, decompress: _Decompress, end: int | None = None,
+                 window_size: int = ..., file: str | None = None) -> None: ...
     @property
     def position(self) -> int: ...
     def seek(self, position: int) -> None: ...

@@ -6,10 +6,8 @@ from seglog.model import AbortedTxn
 
 @final
 class LogOffsetMetadata:
-    def __init__(
-        self, message_offset: int, segment_base_offset: int = -1,
-        relative_position_in_segment: int = -1,
-    ) -> None: ...
+    def __init__(self, message_offset: int, segment_base_offset: int = -1,
+                 relative_position_in_segment: int = -1) -> None: ...
     @property
     def message_offset(self) -> int: ...
     @property
@@ -26,11 +24,9 @@ class LogOffsetMetadata:
 @final
 class FetchDataInfo:
     aborted_transactions: list[AbortedTxn] | None
-    def __init__(
-        self, fetch_offset_metadata: LogOffsetMetadata, records: bytes = b"",
-        first_entry_incomplete: bool = False,
-        aborted_transactions: list[AbortedTxn] | None = None,
-    ) -> None: ...
+    def __init__(self, fetch_offset_metadata: LogOffsetMetadata, records: bytes = b"",
+                 first_entry_incomplete: bool = False,
+                 aborted_transactions: list[AbortedTxn] | None = None) -> None: ...
     @property
     def fetch_offset_metadata(self) -> LogOffsetMetadata: ...
     @property
@@ -56,15 +52,8 @@ class SegmentReader:
     def find(
         self, offset: int, size: int, entries: int = -1
     ) -> tuple[int, int, int] | None: ...
-    def fetch(
-        self,
-        offset: int,
-        size: int,
-        entries: int,
-        max_length: int,
-        max_position: int,
-        min_one_message: bool,
-    ) -> FetchDataInfo | None: ...
+    def fetch(self, offset: int, size: int, entries: int, max_length: int, max_position: int,
+              min_one_message: bool) -> FetchDataInfo | None: ...
     def read(self, position: int, length: int) -> bytes: ...
     def read_batches(
         self, position: int, end: int, max_bytes: int, stop_offset: int = ...

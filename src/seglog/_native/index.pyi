@@ -15,10 +15,8 @@ COPY_MAX: Final[int]
 
 @final
 class IndexReader:
-    def __init__(
-        self, path: str | PathLike[str], base_offset: int, *, times: bool = False,
-        mapped: int = 0,
-    ) -> None: ...
+    def __init__(self, path: str | PathLike[str], base_offset: int, *, times: bool = False,
+                 mapped: int = 0) -> None: ...
     @property
     def path(self) -> str: ...
     @property
@@ -39,13 +37,8 @@ def search_entries(
 class _IndexView:
     path: str
     base_offset: int
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        base_offset: int,
-        *,
-        fetch: Callable[[], Buffer] | None = None,
-    ) -> None: ...
+    def __init__(self, path: str | PathLike[str], base_offset: int, *,
+                 fetch: Callable[[], Buffer] | None = None) -> None: ...
     @property
     def is_open(self) -> bool: ...
     @property

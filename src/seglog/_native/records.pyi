@@ -12,42 +12,24 @@ MAX_BYTES_DEFAULT: Final[int]
 
 @final
 class RowFilter:
-    def __new__(
-        cls,
-        *,
-        first_timestamp: int | None = None,
-        last_timestamp: int | None = None,
-        timestamp_types: Collection[int] = ...,
-        keys: Collection[bytes | None] | None = None,
-    ) -> Self: ...
+    def __new__(cls, *, first_timestamp: int | None = None, last_timestamp: int | None = None,
+                timestamp_types: Collection[int] = ..., keys: Collection[bytes | None] | None = None
+                ) -> Self: ...
 
 @final
 class RecordDecoder:
-    def __init__(
-        self,
-        source: int | WindowSource,
-        start: int,
-        end: int,
-        *,
-        columns: Sequence[str] = ...,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        base_offset: int | None = None,
-        max_rows: int = 65536,
-        max_bytes: int = 67108864,
-        check_crcs: bool = True,
-        include_control: bool = False,
-        aborted: ArrayLike | None = None,
-        decompress: Callable[..., memoryview],
-        direct: Sequence[Callable[..., int] | None] = (),
-        max_decompressed_bytes: int | None = None,
-        file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
-        pool: ColumnPool | None = None,
-        layout: str = "kafka",
-        origin: tuple[str, int] | None = None,
-        row_filter: RowFilter | None = None,
-        believe_headers: bool = True,
-    ) -> None: ...
+    def __init__(self, source: int | WindowSource, start: int, end: int, *,
+                 columns: Sequence[str] = ..., start_offset: int | None = None,
+                 end_offset: int | None = None, base_offset: int | None = None,
+                 max_rows: int = 65536, max_bytes: int = 67108864, check_crcs: bool = True,
+                 include_control: bool = False, aborted: ArrayLike | None = None,
+                 decompress: Callable[..., memoryview],
+                 direct: Sequence[Callable[..., int] | None] = (),
+                 max_decompressed_bytes: int | None = None,
+                 file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
+                 pool: ColumnPool | None = None, layout: str = "kafka",
+                 origin: tuple[str, int] | None = None, row_filter: RowFilter | None = None,
+                 believe_headers: bool = True) -> None: ...
     @property
     def position(self) -> int: ...
     @property
@@ -58,15 +40,8 @@ class RecordDecoder:
     def __next__(self) -> RecordColumns: ...
     def next(self) -> RecordColumns | None: ...
     def take(self, max_bytes: int) -> list[RecordColumns]: ...
-    def restart(
-        self,
-        source: int | WindowSource,
-        start: int,
-        end: int,
-        *,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        base_offset: int | None = None,
-        aborted: ArrayLike | None = None,
-        file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
-    ) -> None: ...
+    def restart(self, source: int | WindowSource, start: int, end: int, *,
+                start_offset: int | None = None, end_offset: int | None = None,
+                base_offset: int | None = None, aborted: ArrayLike | None = None,
+                file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None
+                ) -> None: ...

@@ -69,25 +69,14 @@ class SegmentChecks:
     mtime_ms: npt.NDArray[np.int64]
     status: npt.NDArray[np.int32]
     problems: npt.NDArray[np.void]
-    def __init__(
-        self,
-        log_size: npt.NDArray[np.int64],
-        index_size: npt.NDArray[np.int64],
-        time_index_size: npt.NDArray[np.int64],
-        txn_index_size: npt.NDArray[np.int64],
-        mtime_ms: npt.NDArray[np.int64],
-        status: npt.NDArray[np.int32],
-        problems: npt.NDArray[np.void],
-    ) -> None: ...
+    def __init__(self, log_size: npt.NDArray[np.int64], index_size: npt.NDArray[np.int64],
+                 time_index_size: npt.NDArray[np.int64], txn_index_size: npt.NDArray[np.int64],
+                 mtime_ms: npt.NDArray[np.int64], status: npt.NDArray[np.int32],
+                 problems: npt.NDArray[np.void]) -> None: ...
 
 def classify_name(name: str | bytes) -> tuple[FileClass, int | None]: ...
 def list_names(path: str, names: Iterable[str]) -> PartitionListing: ...
 def list_partition(path: str | PathLike[str]) -> PartitionListing: ...
-def check_segments(
-    path: str | PathLike[str],
-    base_offsets: npt.NDArray[np.int64],
-    flags: npt.NDArray[np.uint8],
-    level: int = ...,
-    *,
-    end_offset: int = ...,
-) -> SegmentChecks: ...
+def check_segments(path: str | PathLike[str], base_offsets: npt.NDArray[np.int64],
+                   flags: npt.NDArray[np.uint8], level: int = ..., *, end_offset: int = ...
+                   ) -> SegmentChecks: ...

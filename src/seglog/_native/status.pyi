@@ -70,12 +70,7 @@ class Status(IntEnum):
     @property
     def is_error(self) -> bool: ...
 
-def status_error(
-    status: int,
-    *,
-    file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
-    position: int = 0,
-    expected: int = 0,
-    found: int = 0,
-    sys_errno: int = 0,
-) -> SeglogError | MemoryError: ...
+def status_error(status: int, *,
+                 file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
+                 position: int = 0, expected: int = 0, found: int = 0, sys_errno: int = 0
+                 ) -> SeglogError | MemoryError: ...

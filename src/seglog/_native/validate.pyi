@@ -87,15 +87,8 @@ def check_client_header(batches: NDArray[np.void], row: int) -> int: ...
 
 @final
 class RecordWalk:
-    def __init__(
-        self,
-        batches: NDArray[np.void],
-        row: int,
-        records: Buffer,
-        *,
-        source: int,
-        rules: tuple[bool, bool, int, int, int] | None = None,
-    ) -> None: ...
+    def __init__(self, batches: NDArray[np.void], row: int, records: Buffer, *, source: int,
+                 rules: tuple[bool, bool, int, int, int] | None = None) -> None: ...
     def run(self) -> int: ...
     def next(self) -> int: ...
     @property
@@ -117,17 +110,8 @@ class RecordWalk:
     @property
     def b(self) -> int: ...
 
-def assign(
-    data: Buffer,
-    batches: NDArray[np.void],
-    row: int,
-    *,
-    next_offset: int,
-    count: int,
-    leader_epoch: int,
-    has_append_time: bool,
-    max_timestamp: int,
-) -> None: ...
+def assign(data: Buffer, batches: NDArray[np.void], row: int, *, next_offset: int, count: int,
+           leader_epoch: int, has_append_time: bool, max_timestamp: int) -> None: ...
 def transfer(
     walk: RecordWalk, encoder: BatchEncoder, next_offset: int, *, kept: Buffer | None = None
 ) -> int: ...
