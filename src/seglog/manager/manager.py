@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -168,12 +169,16 @@ class LogManager(LogOperations):
         self._gauges.add("CordonedLogDirectoryCount", {}, lambda: len(self.cordoned_log_dirs))
         for path in self.log_dirs:
             tags = {"logDirectory": path}
-            self._gauges.add("LogDirectoryOffline", tags,
-                             lambda path=path: int(directories.get(path) is None))
-            self._gauges.add("LogDirectoryCordoned", tags,
-                             lambda path=path: int(path in self.cordoned_log_dirs))
+            self._gauges.add("LogDirectoryOffline", tags, partial(self._is_offline, path))
+            self._gauges.add("LogDirectoryCordoned", tags, partial(self._is_cordoned, path))
         self._server_gauges.add("ProducerIdCount", {}, lambda: self._state.table.producer_count(
             self._state.now_ms()))
+
+    def _is_offline(self, path: str) -> int:
+        return int(self._state.directories.get(path) is None)
+
+    def _is_cordoned(self, path: str) -> int:
+        return int(path in self.cordoned_log_dirs)
 
     # ---- start and end --------------------------------------------------------------------------
 

@@ -235,17 +235,16 @@ def _read_tags(data: bytes, position: int, *, has_flag: bool = False) -> tuple[b
 
 
 def _build_segment(*fields: Any) -> RemoteLogSegmentMetadata:
-    *rest, state, txn_index_empty = fields
+    state = fields[-2]
     # Kafka checks the offsets and epochs before the state.
     known = _SEGMENT_STATES[state] if 0 <= state < len(_SEGMENT_STATES) else _SEGMENT_STATES[0]
-    metadata = RemoteLogSegmentMetadata(*rest, known, txn_index_empty)
+    metadata = RemoteLogSegmentMetadata(*_with_state(fields, known))
     _segment_state(state)
     return metadata
 
 
 def _build_update(*fields: Any) -> RemoteLogSegmentMetadataUpdate:
-    *rest, state, broker_id = fields
-    return RemoteLogSegmentMetadataUpdate(*rest, _segment_state(state), broker_id)
+    return RemoteLogSegmentMetadataUpdate(*_with_state(fields, _segment_state(fields[-2])))
 
 
 def _build_delete(partition: TopicIdPartition, state: int, event_timestamp: int,
@@ -257,8 +256,12 @@ def _build_delete(partition: TopicIdPartition, state: int, event_timestamp: int,
 
 
 def _build_snapshot(*fields: Any) -> RemoteLogSegmentMetadataSnapshot:
-    *rest, state, txn_index_empty = fields
-    return RemoteLogSegmentMetadataSnapshot(*rest, _segment_state(state), txn_index_empty)
+    return RemoteLogSegmentMetadataSnapshot(*_with_state(fields, _segment_state(fields[-2])))
+
+
+def _with_state(fields: tuple[Any, ...], state: RemoteLogSegmentState) -> list[Any]:
+    """The fields, of which the last but one is the number of this state."""
+    return [*fields[:-2], state, fields[-1]]
 
 
 def _segment_state(number: int) -> RemoteLogSegmentState:
