@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
+import struct
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -24,8 +26,10 @@ from seglog.tiered.remote_storage import IndexType
 from tests.remote_log.local_tiered_storage import text
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import Tiering
+from tests.support.users import make_reachable
 
 TTL_MS = 900_000
+AN_INDEX = struct.pack(">ii", 1, 1 << 30)
 
 
 @pytest.fixture
@@ -195,25 +199,103 @@ def kept(tiering: Tiering, path: Path) -> tuple[RemoteLogSegmentMetadata, Path, 
         f"{segment.start_offset}_{text(segment.remote_log_segment_id.id)}"
 
 
-@pytest.mark.parametrize("plant", [
-    lambda path: path.mkdir(), lambda path: os.mkfifo(path),
+def filled(path: Path) -> None:
+    path.mkdir()
+    (path / "kept").write_bytes(b"kept")
+
+
+PLANTS = pytest.mark.parametrize("plant", [
+    lambda path: path.mkdir(), filled, lambda path: os.mkfifo(path),
     lambda path: path.symlink_to("nowhere"), lambda path: path.symlink_to(path),
-], ids=["directory", "pipe", "broken link", "link to itself"])
-@pytest.mark.parametrize("name", ["{}.index", "{}.txnindex", "{}.index.tmp", "x.deleted"])
+    lambda path: path.symlink_to(path.parents[1] / "outside"),
+    lambda path: path.symlink_to(path.parents[1] / "outside directory"),
+], ids=["directory", "filled directory", "pipe", "broken link", "link to itself", "link to a file",
+        "link to a directory"])
+NAMES = pytest.mark.parametrize("name", ["{}.index", "{}.txnindex", "{}.index.tmp", "x.deleted"])
+
+
+def outside(path: Path) -> tuple[Path, Path]:
+    """An index, and a directory with a file, that are none of the cache's."""
+    path.mkdir(exist_ok=True)
+    (path / "outside").write_bytes(AN_INDEX)
+    (path / "outside directory").mkdir()
+    (path / "outside directory" / "kept").write_bytes(b"kept")
+    return path / "outside", path / "outside directory" / "kept"
+
+
+def assert_right(made: RemoteIndexCache, segment: RemoteLogSegmentMetadata) -> None:
+    indexes = made.get(segment)
+    assert 0 < indexes.position_of(segment.end_offset) < segment.segment_size_in_bytes
+    assert indexes.aborted_between(0, 1 << 62) == ([], False)
+    assert made.get(segment) is indexes and made.size == indexes.size
+
+
+@NAMES
+@PLANTS
 def test_a_start_finds_what_is_no_file(tiering: Tiering, tmp_path: Path, name: str,
                                        plant: Callable[[Path], None]) -> None:
-    """A read of a pipe waits for a writer, and a directory cannot be deleted as a file."""
+    """A read of a pipe waits for a writer, and a directory cannot be deleted as a file. (In Kafka a
+    directory fails the start, or each read of the segment.)"""
+    kept_files = outside(tmp_path / "one")
     segment, path, stem = kept(tiering, tmp_path / "one")
     planted = path / name.format(stem)
     planted.unlink(missing_ok=True)
     plant(planted)
+    is_filled = planted.is_dir() and not planted.is_symlink() and any(planted.iterdir())
+    for _ in range(2):
+        made = cache(tiering, tmp_path / "one")
+        assert_right(made, segment)
+        others = {each for each in path.iterdir() if each.is_symlink() or not each.is_file()}
+        assert others == ({planted} if is_filled else set())
+        assert len(names(made)) == 3 + is_filled
+        made.close()
+    assert all(each.exists() for each in kept_files)
+    assert not is_filled or (planted / "kept").read_bytes() == b"kept"
+
+
+@NAMES
+@PLANTS
+def test_a_download_finds_what_is_no_file(tiering: Tiering, tmp_path: Path, name: str,
+                                          plant: Callable[[Path], None]) -> None:
+    kept_files = outside(tmp_path / "one")
+    segment = tiering.segments()[1]
+    stem = f"{segment.start_offset}_{text(segment.remote_log_segment_id.id)}"
     made = cache(tiering, tmp_path / "one")
+    plant(Path(made.path) / name.format(stem))
+    assert_right(made, segment)
+    assert all(each.exists() for each in kept_files) and kept_files[0].read_bytes() == AN_INDEX
+    made.remove_all([segment.remote_log_segment_id.id])
+    assert made.size == 0
+    assert_right(made, segment)
+    made.close()
+    assert_right(cache(tiering, tmp_path / "one"), segment)
+
+
+@contextlib.contextmanager
+def no_superuser(path: Path) -> Iterator[None]:
+    """Runs as another user, who owns `path`, where this one may read everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    make_reachable(path / "one")
+    for each in (path, *path.rglob("*")):
+        os.chown(each, 65534, 65534)
+    os.seteuid(65534)
     try:
-        assert made.get(segment).position_of(segment.end_offset) > 0
-    except KafkaStorageError as error:
-        assert planted.is_dir() and error.filename is not None
-        planted.rmdir()
-        assert made.get(segment).position_of(segment.end_offset) > 0
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_start_finds_a_file_that_it_may_not_read(tiering: Tiering, tmp_path: Path) -> None:
+    segment, path, stem = kept(tiering, tmp_path / "one")
+    (path / f"{stem}.timeindex").chmod(0)
+    with no_superuser(tmp_path):
+        assert not os.access(path / f"{stem}.timeindex", os.R_OK, effective_ids=True)
+        made = cache(tiering, tmp_path / "one")
+        assert len(made) == 0 and names(made) == set()
+        assert_right(made, segment)
+        made.close()
 
 
 @pytest.mark.parametrize("start", ["99999999999999999999", "-5", "010", "1_0", "٥", " 10", ""])
@@ -242,18 +324,6 @@ def test_a_start_finds_a_segment_under_another_offset(tiering: Tiering, tmp_path
     assert made.get(segment).base_offset == segment.start_offset
     assert made.size == made.get(segment).size
     assert names(made) == {f"{stem}{kind}" for kind in (".index", ".timeindex", ".txnindex")}
-
-
-def test_a_link_in_the_place_of_a_download(tiering: Tiering, tmp_path: Path) -> None:
-    made, segment = cache(tiering, tmp_path / "one"), tiering.segments()[1]
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"kept")
-    stem = f"{segment.start_offset}_{text(segment.remote_log_segment_id.id)}"
-    (Path(made.path) / f"{stem}.index.tmp").symlink_to(outside)
-    with pytest.raises(KafkaStorageError):
-        made.get(segment)
-    assert outside.read_bytes() == b"kept"
-    assert made.get(segment).size > 0, "the link is gone"
 
 
 def test_a_disk_that_is_full(tiering: Tiering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

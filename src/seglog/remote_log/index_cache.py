@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import secrets
 import shutil
 import stat
 import threading
@@ -84,8 +85,10 @@ class RemoteIndexCache(ProcessBound):
     Files are named `<start offset>_<segment id>` with the suffix of their kind, as in Kafka. The
     sum of their sizes is at most `size_max`, unless a single entry is larger. An entry that was not
     used for `ttl_ms` is deleted too (-1 or 0: by size alone). A start keeps complete entries and
-    deletes the remains of downloads and deletions. Safe from any thread: two threads that need the
-    same segment download it once.
+    deletes the remains of downloads and deletions. Links, pipes and empty directories in the place
+    of a file are deleted too; a directory that holds something stays, and the file keeps another
+    name until the next start. Safe from any thread: two threads that need the same segment download
+    it once.
     """
 
     def __init__(self, log_dir: str, storage: RemoteStorageManager, size_max: int, ttl_ms: int,
@@ -183,9 +186,12 @@ class RemoteIndexCache(ProcessBound):
     def _download(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes:
         segment_id = segment.remote_log_segment_id
         paths = self._paths(f"{segment.start_offset}_{format_uuid(uuid.UUID(bytes=segment_id.id))}")
+        made = []
         try:
             for kind, path in paths.items():
-                with storage_errors(path), open(f"{path}.tmp", "wb", opener=_no_link) as file:
+                # A new name each time: a link, a pipe or a directory may have a known one.
+                made.append(loaded := f"{path}.{secrets.token_hex(8)}.tmp")
+                with storage_errors(path), open(loaded, "xb") as file:
                     try:
                         with self._storage.fetch_index(segment, kind) as stream:
                             shutil.copyfileobj(stream, file)
@@ -193,10 +199,11 @@ class RemoteIndexCache(ProcessBound):
                         if kind is not IndexType.TRANSACTION:
                             raise
                 with storage_errors(path):
-                    os.replace(f"{path}.tmp", path)
+                    paths[kind] = _moved(loaded, path)
+                made[-1] = paths[kind]
             return RemoteIndexes(paths, segment.start_offset)
         except BaseException:
-            _delete([*paths.values(), *(f"{path}.tmp" for path in paths.values())])
+            _delete(made)
             raise
 
     # ---- bounds
@@ -255,22 +262,36 @@ def _parsed(stem: str) -> tuple[int, bytes]:
 
 
 def _file_size(path: str) -> int:
-    """Raises KafkaStorageError also for what is no file: an open of a named pipe would wait."""
+    """Raises KafkaStorageError also for what is no file: an open of a named pipe would wait, and
+    the cache makes no links."""
     with storage_errors(path):
-        status = os.stat(path)
+        status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
         raise KafkaStorageError(errno.EINVAL, "not a file", path)
     return status.st_size
 
 
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+def _moved(source: str, target: str) -> str:
+    """Renames a file and returns its name: the old one if a directory that holds something, which
+    the cache did not make, has the new one."""
+    try:
+        os.replace(source, target)
+    except IsADirectoryError:
+        _delete([target])
+        if os.path.isdir(target):
+            return source
+        os.replace(source, target)
+    return target
 
 
 def _delete(paths: Iterable[str]) -> None:
+    """Deletes files, links and empty directories."""
     for path in paths:
         try:
-            os.unlink(path)
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
         except FileNotFoundError:
             continue
         except OSError as error:  # the next start tries again
