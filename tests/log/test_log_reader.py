@@ -7,6 +7,7 @@ import itertools
 import random
 import shutil
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pytest
 
 import seglog
 from seglog import LogReader, PartitionLog
-from seglog.errors import OffsetOutOfRangeError
+from seglog.errors import InconsistentTopicIdError, OffsetOutOfRangeError
+from seglog.storage import polling
 from seglog.storage.isolation import ISOLATIONS
+from seglog.storage.meta import write_partition_metadata
+from seglog.storage.paths import PARTITION_METADATA
 from tests.support.waiting import wait_for
 
 LOGS = ["txn-0", "txn-1", "compacted-txn-0", "compacted-0", "outoforder-0", "startoffset-0",
@@ -148,3 +152,76 @@ def test_a_follower_notices_a_truncation(tmp_path: Path) -> None:
                     next(follower)
             program.append_many([b"y"] * 5)
             program.log.update_high_watermark(10)
+
+
+OLD, NEW = uuid.UUID(int=1 << 100), uuid.UUID(int=1 << 101)
+
+
+def topic(path: Path, topic_id: uuid.UUID | None, values: list[bytes]) -> None:
+    """A log with these records, in the place of an older one."""
+    if path.exists():
+        path.rename(path.with_name("t-0.old"))
+    with seglog.open(path, topic_id=topic_id) as program:
+        program.append_many(values)
+    assert (path / PARTITION_METADATA).exists() == (topic_id is not None)
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_a_follower_ends_when_its_topic_is_created_again(tmp_path: Path, count: int) -> None:
+    """The new log may be as long as the old one, or longer: no offset says that it is another."""
+    topic(tmp_path / "t-0", OLD, [b"old"] * 3)
+    with PartitionLog.open(tmp_path / "t-0") as log:
+        followers = [log.follow(start, timeout=5.0).records() for start in (0, 2)]
+        assert [next(followers[0]).value for _ in range(3)] == [b"old"] * 3
+        topic(tmp_path / "t-0", NEW, [b"new"] * count)
+        for follower in followers:  # one of them has not read yet
+            with pytest.raises(InconsistentTopicIdError, match="deleted and created again"):
+                next(follower)
+
+
+@pytest.mark.parametrize("ids", [(None, None), (None, NEW), (OLD, None), (OLD, OLD)])
+def test_a_follower_of_a_log_that_may_be_the_same_continues(
+        tmp_path: Path, ids: tuple[uuid.UUID | None, uuid.UUID | None]) -> None:
+    """A move to another directory and back, or a directory without an id."""
+    topic(tmp_path / "t-0", ids[0], [b"old"] * 3)
+    with PartitionLog.open(tmp_path / "t-0") as log:
+        follower = log.follow(0, end_offset=5, timeout=5.0).records()
+        assert [next(follower).value for _ in range(3)] == [b"old"] * 3
+        topic(tmp_path / "t-0", ids[1], [b"new"] * 5)
+        assert [one.value for one in follower] == [b"new"] * 2
+
+
+def test_a_follower_learns_an_id_that_comes_later(tmp_path: Path) -> None:
+    """A broker writes it when the first record comes, and ours does not with its first start."""
+    topic(tmp_path / "t-0", None, [b"old"] * 3)
+    metadata = tmp_path / "t-0" / PARTITION_METADATA
+    with PartitionLog.open(tmp_path / "t-0") as log:
+        follower = log.follow(0, timeout=5.0).records()
+        assert [next(follower).value for _ in range(3)] == [b"old"] * 3
+        with seglog.open(tmp_path / "t-0") as program:
+            for topic_id in (OLD, b"bad", OLD, OLD):
+                if isinstance(topic_id, bytes):
+                    metadata.write_bytes(topic_id)
+                else:
+                    write_partition_metadata(metadata, topic_id)
+                program.append(b"more")
+                assert next(follower).value == b"more"
+            write_partition_metadata(metadata, NEW)
+            program.append(b"more")
+            with pytest.raises(InconsistentTopicIdError):
+                next(follower)
+
+
+def test_a_follower_reads_the_topic_id_once(tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    topic(tmp_path / "t-0", OLD, [b"old"] * 3)
+    reads, listings = [], []
+    refresh, topic_id = PartitionLog.refresh, PartitionLog.topic_id
+    monkeypatch.setattr(polling, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(PartitionLog, "refresh",
+                        lambda log: (listings.append(1), refresh(log))[1])
+    monkeypatch.setattr(PartitionLog, "topic_id", property(
+        lambda log: (reads.append(1), topic_id.fget(log))[1]))
+    with PartitionLog.open(tmp_path / "t-0") as log:
+        assert len(list(log.follow(0, timeout=0.1).records())) == 3
+    assert len(reads) == 1 and len(listings) > 3

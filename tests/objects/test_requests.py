@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,13 @@ import pytest
 import seglog
 from seglog import PartitionLog
 from seglog.arrow import decode_range
-from seglog.errors import KafkaStorageError
+from seglog.errors import InconsistentTopicIdError, KafkaStorageError
 from seglog.objects import StorageOptions, open_store
 from seglog.objects.store import ObjectInfo, ObjectVersion
 from seglog.objects.urls import local_path, parse_url
 from seglog.storage.blocks import BLOCK_BYTES
+from seglog.storage.meta import write_partition_metadata
+from seglog.storage.paths import PARTITION_METADATA
 from tests.objects.faulty import Faulty
 
 URL = "s3://data/orders-0"
@@ -154,3 +157,22 @@ def test_fsspec_serves_what_obstore_does_not(log_dir: Path) -> None:
         "orders-0")[0]
     with PartitionLog.open("memory://place/orders-0") as log:
         assert sum(columns.num_rows for columns in log.to_arrow(threads=1)) == 600
+
+
+def test_a_follower_asks_for_the_topic_id_only_if_it_changed(
+        faulty: Faulty, hasty: dict[str, str]) -> None:
+    path = faulty.root / "data" / "orders-0"
+    with seglog.open(path, topic_id=uuid.UUID(int=1 << 100)) as program, \
+            PartitionLog.open(URL, storage_options=hasty) as log:
+        program.append_many([b"old"] * 3)
+        counted(faulty)
+        follower = log.follow(0, timeout=0.5).records()
+        assert sum(1 for _ in follower) == 3
+        asked = counted(faulty)
+        assert asked["list", "GET"] > 2
+        assert sum(n for (name, _), n in asked.items() if name == PARTITION_METADATA) <= 2
+        follower = log.follow(0, timeout=5.0).records()
+        assert [next(follower).value for _ in range(3)] == [b"old"] * 3
+        write_partition_metadata(path / PARTITION_METADATA, uuid.UUID(int=1 << 101))
+        with pytest.raises(InconsistentTopicIdError):
+            next(follower)

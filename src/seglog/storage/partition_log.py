@@ -36,7 +36,7 @@ from seglog.storage.paths import (
     parse_directory_name,
 )
 from seglog.storage.place import PlaceKind, identify
-from seglog.storage.polling import PollingFollower
+from seglog.storage.polling import PollingFollower, TopicWatch
 from seglog.storage.ranges import WHOLE_SEGMENT, LogGap, LogRange
 from seglog.storage.segments import Segments
 from seglog.storage.skipping import GapList
@@ -335,8 +335,12 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         process appends later. Lists the directory repeatedly, with its own view of it.
 
         Ends at `end_offset`, after `timeout` seconds without new records, or when it is closed.
-        Raises as `to_arrow`, and OffsetOutOfRangeError if returned records are truncated.
+        Raises as `to_arrow`, OffsetOutOfRangeError if returned records are truncated, and
+        InconsistentTopicIdError if the topic is deleted and created again, as far as
+        `partition.metadata` says so.
         """
+        topic = TopicWatch()
+        topic.check(self)
         kind, state = self.__reduce__()
         own: PartitionLog = kind(*state)
         start = own.log_end_offset if start_offset is None else int64("start_offset", start_offset)
@@ -347,7 +351,7 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         own.to_arrow(start, start, columns, isolation)  # raises errors of the arguments now
         return PollingFollower(
             own, start, None if end_offset is None else int64("end_offset", end_offset), isolation,
-            seconds("timeout", timeout), read)
+            seconds("timeout", timeout), topic, read)
 
     def _epoch_at(self, offset: int) -> int | None:
         """The leader epoch of an offset by the checkpoint; None if that does not say."""

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Protocol
 
 from seglog._native.columns import RecordColumns
 from seglog.closed_by_with import ClosedByWith
-from seglog.errors import OffsetOutOfRangeError
+from seglog.errors import (
+    InconsistentTopicIdError, KafkaStorageError, MalformedCheckpointError, OffsetOutOfRangeError,
+)
+from seglog.objects.urls import is_url
 from seglog.storage.isolation import Isolation
+from seglog.storage.log_store import Files
+from seglog.storage.paths import PARTITION_METADATA
 from seglog.storage.record_rows import Record, one_by_one
+from seglog.storage.segments import Segments
 from seglog.storage.stream import RecordBatchStream
 
-__all__ = ["PollingFollower"]
+__all__ = ["PollingFollower", "TopicWatch"]
 
 #: How long a follower waits before it lists a quiet directory again.
 POLL_SECONDS: Final = 0.05
 
 
-class Polled(Protocol):
+class Identified(Protocol):
+    """A PartitionLog whose topic may be created again."""
+
+    @property
+    def path(self) -> str:
+        """See PartitionLog."""
+
+    @property
+    def where(self) -> Files:
+        """See PartitionLog."""
+
+    @property
+    def segments(self) -> Segments:
+        """See PartitionLog."""
+
+    @property
+    def topic_id(self) -> str | None:
+        """See PartitionLog."""
+
+
+class Polled(Identified, Protocol):
     """A PartitionLog that belongs to one follower."""
 
     def end_offset(self, isolation: Isolation) -> int:
@@ -33,17 +60,46 @@ class Polled(Protocol):
         """See PartitionLog."""
 
 
+class TopicWatch:
+    """Notices that a topic was deleted and created again: its log may be longer than the old one.
+    `partition.metadata` is read when it was replaced; without it nothing is noticed."""
+
+    def __init__(self) -> None:
+        self._state: Hashable | None = None
+        self._topic_id: str | None = None
+
+    def check(self, log: Identified) -> None:
+        """Raises InconsistentTopicIdError if the log has another topic id than at an earlier
+        check."""
+        path = os.path.join(log.path, PARTITION_METADATA)
+        # A request for an object would cost as much as the listing, which has its version.
+        state = log.segments.listed_version(path) if is_url(path) else log.where.state(path)
+        if state is None or state == self._state:
+            return
+        try:
+            topic_id = log.topic_id
+        except (KafkaStorageError, MalformedCheckpointError):
+            topic_id = None  # a broker would not start with it, but the records can be read
+        if topic_id is not None and self._topic_id not in (None, topic_id):
+            raise InconsistentTopicIdError(
+                f"{log.path} is the log of another topic: its topic id is {topic_id}, and was "
+                f"{self._topic_id} before. The topic was deleted and created again.")
+        self._state, self._topic_id = state, topic_id or self._topic_id
+
+
 class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
     """Yields record columns as another process appends them. For one thread; any may `close` it.
 
-    Raises KafkaStorageError if a segment is removed while it is read.
+    Raises KafkaStorageError if a segment is removed while it is read, and InconsistentTopicIdError
+    once the directory is that of a topic that was created again.
     """
 
     def __init__(self, log: Polled, start_offset: int, stop_offset: int | None,
-                 isolation: Isolation, timeout: float | None,
+                 isolation: Isolation, timeout: float | None, topic: TopicWatch,
                  read: Callable[[int, int | None], RecordBatchStream]) -> None:
-        """Created by `PartitionLog.follow`. `read` streams the records of a range of offsets."""
-        self._log, self._isolation, self._read = log, isolation, read
+        """Created by `PartitionLog.follow`. `read` streams the records of a range of offsets;
+        `topic` knows the topic from before the first listing."""
+        self._log, self._isolation, self._topic, self._read = log, isolation, topic, read
         self._next, self._stop, self._timeout = start_offset, stop_offset, timeout
         self._closed = threading.Event()
         self._columns = self._follow()
@@ -54,6 +110,7 @@ class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
     def _follow(self) -> Iterator[RecordColumns]:
         news = time.monotonic()
         while not self._closed.is_set():
+            self._topic.check(self._log)
             end = self._log.end_offset(self._isolation)
             if end < self._next:
                 raise OffsetOutOfRangeError(f"the log was truncated to offset {end}, and was read "

@@ -79,7 +79,7 @@ class Segments(SegmentTable):
         flags = int(self.flags[row])
         log = self._path(base, FileKind.LOG)
         files = SegmentPaths(
-            log=log, version=self._version(log),
+            log=log, version=self.listed_version(log),
             offset_index=self._path(base, FileKind.INDEX) if flags & HAS_INDEX else None,
             time_index=(self._path(base, FileKind.TIME_INDEX)
                         if flags & HAS_TIME_INDEX else None),
@@ -93,7 +93,8 @@ class Segments(SegmentTable):
             return name
         return os.path.join(self.directory, name or file_name(base_offset, kind))
 
-    def _version(self, path: str) -> ObjectVersion | None:
+    def listed_version(self, path: str) -> ObjectVersion | None:
+        """The version that an object of the directory had in the listing; None for a file."""
         return self._versions.get(os.path.basename(path)) if self._versions else None
 
     def floor(self, offset: int) -> LogSegment | None:
@@ -140,7 +141,7 @@ class Segments(SegmentTable):
         return self._handles.pin((self._owner, planned.file), self._open)
 
     def _open(self, path: str) -> LogFile:
-        return self.where.open_log(path, self._version(path))
+        return self.where.open_log(path, self.listed_version(path))
 
     def close(self) -> None:
         """Closes the open files of these segments. They can still be used, and open files again."""
