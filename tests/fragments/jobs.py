@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Mapping
@@ -114,3 +115,10 @@ def left_over(data_dir: Path) -> list[str]:
                   if path.name.startswith((".seglog-job", ".seglog-fragment", ".seglog-prepared",
                                            ".seglog-journal", "seglog_"))
                   or path.name.endswith("-delete") or path.name == ".lock")
+
+
+def members(path: Path) -> dict[str, object]:
+    """The members of a job file, as an earlier release wrote them: without a checksum."""
+    found: dict[str, object] = json.loads(path.read_bytes())
+    found.pop("crc32c", None)
+    return found

@@ -21,9 +21,10 @@ from seglog.arguments import shown
 from seglog.errors import KafkaStorageError
 from seglog.fragments import Fragment, StreamBatch, check_target, finish_commit
 from seglog.fragments import journal as journal_module
+from seglog.fragments.job import _Driver as Driver
 from seglog.model import TopicPartition
 from seglog.storage.paths import UNFINISHED_COMMIT
-from tests.fragments.jobs import Truth, Written, contents, left_over, make_rows
+from tests.fragments.jobs import Truth, Written, contents, left_over, make_rows, members
 
 KEY = TopicPartition("a", 0)
 Facts = npt.NDArray[np.void]
@@ -382,11 +383,33 @@ def of(written: Written) -> list[str]:
     return sorted([written.job.name("job"), *(one.name for one in written.fragments)])
 
 
-def test_a_job_file_has_no_member_that_an_earlier_release_does_not_know(tmp_path: Path) -> None:
-    """It would take the job for dead, and delete its files."""
+def test_any_changed_byte_of_a_job_file_is_noticed(tmp_path: Path) -> None:
+    """Another pid, or another start of the process, was proof of a death: the files of a living job
+    were deleted."""
     _, written = committed_and_pending(tmp_path)
-    told = json.loads(Path(written.job.path("job")).read_bytes())
-    assert told.keys() == {"machine", "pid", "started"} and told["started"].isdigit()
+    path = Path(written.job.path("job"))
+    content = path.read_bytes()
+    for at in range(len(content)):
+        for mask in (1, 4, 32):
+            path.write_bytes(content[:at] + bytes([content[at] ^ mask]) + content[at + 1:])
+            with pytest.raises(KafkaStorageError, match="this job file cannot be read .*; delete "
+                               "it if its job is dead") as told:
+                Driver.read(str(path))
+            assert told.value.file == str(path)
+            assert rest(tmp_path) == of(written)
+    path.write_bytes(content)
+    assert written.publish()
+
+
+@pytest.mark.parametrize("started", [None, "1"])
+def test_a_job_file_of_an_earlier_release_is_read(tmp_path: Path, started: str | None) -> None:
+    """It had no checksum."""
+    before, written = committed_and_pending(tmp_path)
+    path = Path(written.job.path("job"))
+    assert "crc32c" in json.loads(path.read_bytes())
+    path.write_text(json.dumps({**members(path), **({"started": started} if started else {})}))
+    assert rest(tmp_path) == ([] if started else of(written))
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("change", [
@@ -401,7 +424,7 @@ def test_a_damaged_job_file_proves_no_death(tmp_path: Path, change: dict[str, ob
     before, written = committed_and_pending(tmp_path)
     path = Path(written.job.path("job"))
     path.write_bytes(change if isinstance(change, bytes) else
-                     json.dumps({**json.loads(path.read_bytes()), **change}).encode())
+                     json.dumps({**members(path), **change}).encode())
     assert rest(tmp_path) == of(written)
     os.utime(path, (0, 0))
     assert rest(tmp_path) == [] and contents(tmp_path) == before

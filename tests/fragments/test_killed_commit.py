@@ -18,7 +18,7 @@ from seglog.errors import KafkaStorageError
 from seglog.fragments import StreamBatch, check_target
 from seglog.model import TopicPartition
 from seglog.storage.paths import UNFINISHED_COMMIT
-from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows
+from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows, members
 from tests.fragments.test_publish import check_sound
 from tests.processes.children import fork
 from tests.support.effort import quick_first
@@ -79,7 +79,7 @@ def bury(written: Written) -> None:
     """Makes the driver of the job count as dead."""
     path = Path(written.job.path("job"))
     if path.exists():
-        path.write_text(json.dumps({**json.loads(path.read_text()), "started": "never"}))
+        path.write_text(json.dumps({**members(path), "started": "never"}))
 
 
 def restart(data_dir: Path) -> None:

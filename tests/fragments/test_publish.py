@@ -21,7 +21,7 @@ from seglog.fragments import FragmentWriter, Job, StreamBatch, check_target, par
 from seglog.model import EpochEntry, TopicPartition
 from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE
-from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows
+from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows, members
 from tests.support import reading
 from tests.support.effort import quick_first
 
@@ -256,7 +256,7 @@ def test_leftovers_of_dead_jobs_are_swept_and_those_of_living_ones_are_not(tmp_p
     living, dead, aborted, foreign = (Written(tmp_path) for _ in range(4))
     for each in (living, dead, aborted, foreign):
         each.task({TopicPartition("a", 0): make_rows(random.Random(6), 5)})
-    told = json.loads(Path(dead.job.path("job")).read_text())
+    told = members(Path(dead.job.path("job")))
     Path(dead.job.path("job")).write_text(json.dumps({**told, "pid": dead_pid()}))
     Path(foreign.job.path("job")).write_text(json.dumps({**told, "machine": "elsewhere"}))
     Path(aborted.job.path("job")).unlink()

@@ -1,4 +1,5 @@
-"""Small JSON files with a checksum: the journal of a commit and the record of micro-batches.
+"""Small JSON files with a checksum: the journal of a commit, the record of micro-batches, and the
+files of jobs.
 
 A file is one object. Its last member, `crc32c`, is the CRC-32C of the object without it, as
 `json.dumps` writes it. A file without it is accepted, because earlier releases wrote none. A member

@@ -8,7 +8,6 @@ that cannot be checked is not gone.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -28,7 +27,6 @@ __all__ = ["Job", "sweep"]
 
 # Another machine's driver cannot be checked, nor can a damaged job file: the job dies of age.
 _UNKNOWN_SECONDS_MAX: Final = 7 * 86400
-# Without a checksum: an earlier release takes a file with more members for a dead job's.
 _CONTENT: Final = CheckedJson("job file", "delete it if its job is dead",
                               {"machine": str, "pid": int, "started": str}, 1 << 16)
 _PID_MAX: Final = 2**31 - 1
@@ -108,7 +106,7 @@ class Job:
         path = job.path("job")
         try:
             with storage_errors(path):
-                write_file(path, json.dumps(asdict(_Driver.of(driver_pid))).encode())
+                write_file(path, _CONTENT.encode(path, asdict(_Driver.of(driver_pid))))
         except KafkaStorageError:
             job.end()
             raise
