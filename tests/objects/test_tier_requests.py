@@ -67,6 +67,18 @@ def test_disk_and_bucket(faulty: Faulty, tier: str, tiered: Tiered) -> None:
     assert found["GET .index"] == segments
 
 
+def test_a_copy_of_the_disk_and_the_tier_in_a_bucket(faulty: Faulty, tier: str, tiered: Tiered
+                                                     ) -> None:
+    """The copy is listed once for each state of it."""
+    shutil.copytree(tiered.data / NAME, faulty.root / "data" / "copy" / NAME)
+    with PartitionLog.open(f"s3://data/copy/{NAME}", remote=tier,
+                           storage_options=options_of(faulty.port)) as log:
+        assert read(log)[-1] == tiered.rows(NAME, "read_uncommitted")[-1]
+        counted(faulty)
+        log.refresh()
+        assert counted(faulty)["list"] == 2  # the partition's directories in the copy and the tier
+
+
 def test_a_large_log_costs_what_a_plain_one_does(faulty: Faulty, tmp_path: Path) -> None:
     """From the bucket alone: three lists instead of one, a checkpoint, and the index once more or
     not; the log's bytes as often as of the plain one."""

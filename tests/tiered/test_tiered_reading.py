@@ -11,6 +11,7 @@ import pytest
 
 import seglog
 from seglog.errors import IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError
+from seglog.storage import log_store
 from seglog.storage.isolation import Isolation
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import Bucket, open_bucket
@@ -273,6 +274,22 @@ def test_a_transaction_index_that_leaves_the_tier_after_it_was_listed(tiered_cop
         for index in indexes:
             with pytest.raises(KafkaStorageError):
                 log.where.aborted(index)
+
+
+def test_the_local_directory_is_listed_once(tiered: Tiered, monkeypatch: pytest.MonkeyPatch
+                                            ) -> None:
+    listed, look = [], log_store._steadily
+
+    def noted(path: str, *rest: Any) -> Any:
+        listed.append(path)
+        return look(path, *rest)
+
+    monkeypatch.setattr(log_store, "_steadily", noted)
+    with PartitionLog.open(tiered.data / "t-txn-0", remote=tiered.remote) as log:
+        for _ in range(2):
+            assert listed.count(log.path) == 1
+            listed.clear()
+            log.refresh()
 
 
 def test_a_local_directory_that_takes_the_place_of_the_listed_one(tiered_copy: Tiered) -> None:

@@ -122,9 +122,12 @@ class TieredFiles(SurvivesFork):
         if self._local is not None:
             self._listed = ListedDirectory(path) if self._local is LOCAL else self._local
             with storage_errors(path):  # of a partition that was moved or deleted
-                local_names = [name for name, is_directory in self._local.entries(path)
-                               if not is_directory]
-            versions.update(self._local.listing(path)[1])
+                if self._local is LOCAL:
+                    local_names = [name for name, is_directory in LOCAL.entries(path)
+                                   if not is_directory]
+                else:
+                    versions.update(self._local.listing(path)[1])
+                    local_names = list(versions)
         catalog, skipped = self._look(path, _first_base(local_names))
         self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
         names = self._take(catalog, path, local_names, versions)
