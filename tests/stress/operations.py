@@ -14,8 +14,9 @@ from seglog._native.columns import RecordColumns
 from seglog.arrow import COLUMNS
 from seglog.config import LogConfig
 from seglog.errors import (
-    CorruptDataError, IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError,
-    OutOfOrderSequenceError, RemoteStorageError, UnknownTopicOrPartitionError,
+    CorruptDataError, IllegalArgumentError, InconsistentTopicIdError, KafkaStorageError,
+    OffsetOutOfRangeError, OutOfOrderSequenceError, RemoteStorageError,
+    UnknownTopicOrPartitionError,
 )
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import end_transaction_marker
@@ -353,6 +354,9 @@ def outside(it: Subject) -> Iterator[None]:
         pass
     except CorruptDataError:
         if not it.loses:
+            raise
+    except InconsistentTopicIdError:
+        if not it.comes_again:
             raise
     except IllegalArgumentError:  # several topics of the name in remote storage
         if not it.comes_again or it.remote is None:

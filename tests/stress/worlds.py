@@ -29,6 +29,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
 from tests.manager.support import make_dir
 from tests.stress.operations import Actor, Subject, decoded, may_be_gone, not_moved
+from tests.stress.reading_process import ReadingProcess
 from tests.stress.truth import Value
 
 MARKER = ".kafka_cleanshutdown"
@@ -52,6 +53,8 @@ class World:
         self.root, self.seed = root, seed
         self.random = random.Random(seed)
         self.subjects: list[Subject] = []
+        #: Another process that reads the directories meanwhile.
+        self.reader: ReadingProcess | None = None
 
     def settings(self) -> dict[str, str]:
         """Of one log."""
@@ -103,6 +106,8 @@ class World:
             mixes.append(self.jobs({**kept, "append": 4}))
         threads = [threading.Thread(target=work, args=one) for one in enumerate(mixes)]
         with heard:
+            if self.reader is not None:
+                self.begin_reading(self.reader)
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -113,11 +118,17 @@ class World:
             for error in errors:
                 heard.add_notes(error)
                 raise error
+            if self.reader is not None:
+                self.reader.end()
             for one in self.subjects:
                 one.truth.check_seen()
                 self.check_whole(one)
             self.close_and_reopen()
         heard.check()
+
+    def begin_reading(self, reader: ReadingProcess) -> None:
+        """Names the directories and subjects that another process reads: none."""
+        reader.begin(self.seed, [], {})
 
     def check_whole(self, it: Subject) -> None:
         """A quiet log holds what it acknowledged."""
@@ -336,6 +347,10 @@ class ManagerWorld(World):
 
     def _get(self, key: TopicPartition) -> UnifiedLog:
         return found_log(self._manager, key)
+
+    def begin_reading(self, reader: ReadingProcess) -> None:
+        reader.begin(self.seed, self._roots, {
+            key.topic: it for key, it in zip(self._keys, self.subjects, strict=True)})
 
     def extra(self) -> dict[str, Job]:
         return {"move": self._move, "read": self._read, "checkpoint": self._checkpoint,
