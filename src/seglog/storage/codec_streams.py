@@ -20,7 +20,7 @@ from seglog.errors import DecompressionError
 from seglog.storage import codecs
 from seglog.storage.gzip_stream import GzipStream, StreamError
 
-__all__ = ["CodecStream", "StreamError", "open_stream"]
+__all__ = ["CodecStream", "StreamError", "as_records_are_read", "open_stream"]
 
 #: Java arrays are shorter than this.
 _ARRAY_MAX: Final = (1 << 31) - 2
@@ -54,11 +54,12 @@ class CodecStream:
         return len(self._buffer)
 
     def read(self, count: int) -> bytes:
-        """The next `count` bytes, or fewer at the end. Raises StreamError where Kafka's stream
-        throws, and after MAX_BYTES_DEFAULT bytes."""
+        """The next `count` bytes, or fewer at the end (Kafka: Utils.readFully). Raises StreamError
+        where Kafka's stream throws, and after MAX_BYTES_DEFAULT bytes."""
         if count >= _ARRAY_MAX:
             raise StreamError("java.lang.OutOfMemoryError", "Requested array size exceeds VM limit")
         pieces: list[bytes] = []
+        was_empty = True
         while count > 0:
             if self._buffer:
                 piece, self._buffer = self._buffer[:count], self._buffer[count:]
@@ -70,7 +71,11 @@ class CodecStream:
                     continue
                 piece = b""
             if not piece:
-                break
+                if was_empty:
+                    break
+                was_empty = True  # Kafka asks again after a part: snappy's stream may continue
+                continue
+            was_empty = False
             pieces.append(piece)
             count -= len(piece)
             self._left -= len(piece)
@@ -87,6 +92,44 @@ def open_stream(codec: int, magic: int, payload: bytes | memoryview) -> CodecStr
         return CodecStream(source(bytes(payload), magic), buffer_bytes)
     except StreamError as error:  # Kafka wraps every exception here
         raise StreamError("org.apache.kafka.common.KafkaException", str(error)) from None
+
+
+def as_records_are_read(codec: int, magic: int, payload: bytes | memoryview, bytes_max: int
+                        ) -> bytearray:
+    """The bytes that Kafka gets from a payload when it reads one record after another: where the
+    stream ends can depend on where a read begins. Stops after `bytes_max` bytes.
+
+    Raises StreamError where Kafka's stream throws, and DecompressionError as `open_stream`.
+    """
+    stream, found = open_stream(codec, magic, payload), bytearray()
+
+    def take(count: int) -> bool:
+        piece = stream.read(count)
+        found.extend(piece)
+        return len(piece) == count and len(found) <= bytes_max
+
+    while (size := _next_size(magic, take, found)) is not None:
+        if size < 0:  # the decoder refuses this record
+            while take(_BYTES_MAX):
+                pass
+            break
+        if not take(size):
+            break
+    return found
+
+
+def _next_size(magic: int, take: Callable[[int], bool], found: bytearray) -> int | None:
+    """The size of the next record, None at the end, negative for an invalid one."""
+    if magic < 2:
+        return int.from_bytes(found[-4:], "big", signed=True) if take(12) else None
+    size = 0
+    for shift in range(0, 35, 7):
+        if not take(1):
+            return None
+        size |= (found[-1] & 0x7F) << shift
+        if found[-1] < 0x80:
+            return (size & 0xFFFFFFFF) >> 1 ^ -(size & 1)
+    return -1
 
 
 class _Snappy:

@@ -229,9 +229,10 @@ def _decompress_snappy(magic: int, payload: Buffer, into: bytearray | memoryview
         if length == _SNAPPY_MAGIC_START:
             if size - position < len(_SNAPPY_HEADER):
                 raise _refused(SNAPPY, f"header cut at byte {position}", size)
+            if view[position:position + 8] != _SNAPPY_MAGIC:
+                return _snappy_as_read(magic, payload, max_bytes)
             version, = _I32.unpack_from(view, position + 8)
-            # snappy-java checks only the magic of the first header, and goes on after a wrong one.
-            if version < 1 and position and view[position:position + 8] == _SNAPPY_MAGIC:
+            if version < 1 and position:  # snappy-java checks no version of the first header
                 raise _refused(SNAPPY, f"version {version} at byte {position + 8}", size)
             position += len(_SNAPPY_HEADER)
             continue
@@ -246,6 +247,20 @@ def _decompress_snappy(magic: int, payload: Buffer, into: bytearray | memoryview
             _snappy_block(block, out)
         position += length
     return out.view[:out.size]
+
+
+def _snappy_as_read(magic: int, payload: Buffer, max_bytes: int) -> memoryview:
+    """Decides about a wrong header after the first: snappy-java's stream ends there if a read
+    begins there, and else continues after it."""
+    from seglog.storage.codec_streams import as_records_are_read  # its streams ask this module
+
+    try:
+        out = as_records_are_read(SNAPPY, magic, payload, max_bytes)
+    except StreamError as error:
+        raise _refused(SNAPPY, error.message, len(payload)) from None
+    if len(out) > max_bytes:
+        raise _too_large(SNAPPY, max_bytes)
+    return memoryview(out)
 
 
 def _decompress_lz4(magic: int, payload: Buffer, into: bytearray | memoryview | None,
