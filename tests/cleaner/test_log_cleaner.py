@@ -303,3 +303,18 @@ def test_a_check_ends_the_sleep() -> None:
     clock.sleep(400)
     with pytest.raises(LogCleaningAbortedError):
         throttler.maybe_throttle(1, check)
+
+
+def test_another_rate_ends_the_sleep() -> None:
+    """Of this thread, and of all that come after it."""
+    clock = MockTime(current_time_ms=NOW)
+    throttler, began = Throttler(0, clock), clock.milliseconds()
+    clock.sleep(301)
+
+    def check() -> None:
+        throttler.desired_rate = 10**9
+        assert clock.milliseconds() < began + 10_000
+
+    for _ in range(2):
+        throttler.maybe_throttle(1000, check)
+    assert clock.milliseconds() <= began + 501

@@ -119,7 +119,8 @@ class Ours:
         self.manager.mark_partition_uncleanable(self.dir.path, self.log(name).topic_partition)
 
     def truncate(self, name: str, offset: str) -> None:
-        self.manager.maybe_truncate_checkpoint(self.log(name), int(offset))
+        if self.log(name).config.compact:  # ours lowers those of other logs, too
+            self.manager.maybe_truncate_checkpoint(self.log(name), int(offset))
 
     def start(self, name: str, offset: str) -> None:
         self.log(name).maybe_increment_log_start_offset(

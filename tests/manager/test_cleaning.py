@@ -22,6 +22,7 @@ from seglog.errors import (
 )
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
+from seglog.manager.configs import TopicConfigs
 from seglog.manager.log_cleaning import _ServedLogs
 from seglog.manager.moves import MoveState
 from seglog.model import TopicPartition
@@ -353,9 +354,11 @@ def test_a_start_without_tasks_names_the_topics_that_stay_as_they_are(
 def test_new_settings_start_no_cleaner(roots: list[Path]) -> None:
     """A manager without a scheduler has none; its rounds on demand take the settings."""
     with manager_of(roots[0], scheduled=False) as manager:
-        manager.reconfigure_cleaner({"log.cleaner.threads": "2"})
+        manager.reconfigure_cleaner({
+            "log.cleaner.threads": "2", "log.cleaner.io.max.bytes.per.second": "9"})
         cleaner = manager._state.cleaning.cleaner
         assert cleaner.config.threads == 2 and not cleaner.threads
+        assert cleaner.throttler.desired_rate == 9
     with manager_of(roots[0]) as manager:
         cleaner = manager._state.cleaning.cleaner
         assert len(cleaner.threads) == 1
@@ -378,3 +381,115 @@ def test_settings_that_leave_a_log_compacted_end_no_round(
         assert ended == [T0]
         manager.update_topic_config("t", {"cleanup.policy": "delete", "segment.ms": "5000"})
         assert ended == [T0]
+
+
+# ---- races ---------------------------------------------------------------------------------------
+
+
+def meanwhile(call: Callable[[], object]) -> threading.Thread:
+    """Another thread makes the call, which may have to wait for the caller."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(.5)
+    return thread
+
+
+def test_a_roll_and_a_round_during_a_truncation(roots: list[Path],
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is truncated was in the active segment when the truncation began. A round that saw it
+    closed removed the older records of its keys."""
+    with manager_of(roots[0], scheduled=False) as manager:
+        log = new_log(manager, roots[0])
+        append(log, [(b"a", b"kept"), (b"b0", b"truncated")])
+        log.update_high_watermark(8)
+        truncate, threads = UnifiedLog.truncate_to, list[threading.Thread]()
+
+        def roll_and_compact() -> None:
+            roll(log)
+            manager.compact(T0)
+
+        def compact_and_truncate(self: UnifiedLog, offset: int) -> bool:
+            monkeypatch.undo()
+            threads.append(meanwhile(roll_and_compact))
+            return truncate(self, offset)
+
+        monkeypatch.setattr(UnifiedLog, "truncate_to", compact_and_truncate)
+        manager.truncate_to({T0: 6})
+        threads[0].join(PATIENCE)
+        assert b"b0" in [one.key for one in records(log)]
+        assert entries(roots[0] / CLEANER)[T0] <= log.log_end_offset == 6
+
+
+@pytest.mark.parametrize("how", ["compacted", "not compacted", "emptied"])
+def test_a_checkpoint_is_lowered_before_a_truncation(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A crash between the two would leave it above records that were never cleaned. Their
+    tombstones would go before the records that they delete, which would be back."""
+    with manager_of(roots[0], scheduled=False) as manager:
+        log = new_log(manager, roots[0])
+        manager.compact(T0)
+        if how == "not compacted":  # now; it may be again
+            manager.update_topic_config("t", {"cleanup.policy": "delete", "retention.ms": "-1"})
+        seen = []
+        for name in ("truncate_to", "truncate_fully_and_start_at"):
+            real: Any = getattr(UnifiedLog, name)
+
+            def truncate(self: UnifiedLog, *args: Any, real: Any = real) -> Any:
+                seen.append(entries(roots[0] / CLEANER))
+                return real(self, *args)
+
+            monkeypatch.setattr(UnifiedLog, name, truncate)
+        if how == "emptied":
+            manager.truncate_fully_and_start_at(T0, 1)
+        else:
+            manager.truncate_to({T0: 5})
+        base = log.active.base_offset
+        assert seen == [{T0: base}] and entries(roots[0] / CLEANER) == {T0: base} and base < 5
+
+
+def test_deleted_records_stay_deleted(roots: list[Path]) -> None:
+    """Of a topic that is truncated while it is not compacted."""
+    with manager_of(roots[0], scheduled=False) as manager:
+        log = new_log(manager, roots[0])
+        manager.compact(T0)
+        manager.update_topic_config("t", {"cleanup.policy": "delete", "retention.ms": "-1"})
+        manager.truncate_to({T0: 4})
+        append(log, [(b"b0", None)])
+        manager.update_topic_config("t", COMPACT | {"delete.retention.ms": "0"})
+        for _ in range(3):
+            append(log, [(b"c", b"v")])
+            append(log, [(b"d", b"v")])
+            roll(log)
+            manager.compact(T0)
+        assert b"b0" not in [one.key for one in records(log) if one.value is not None]
+
+
+def test_a_log_that_is_created_again_is_neither_clean_nor_uncleanable(roots: list[Path]) -> None:
+    (roots[0] / CLEANER).write_text("0\n1\nt 0 3\n")  # the log's directory was deleted by hand
+    with manager_of(roots[0], scheduled=False) as manager:
+        new_log(manager, roots[0])
+        assert T0 not in entries(roots[0] / CLEANER)
+        cleaner = manager._state.cleaning.cleaner.manager
+        cleaner.mark_partition_uncleanable(str(roots[0]), T0)
+        manager.async_delete(T0)
+        new_log(manager, roots[0])
+        assert not cleaner.uncleanable_partitions(str(roots[0]))
+
+
+def test_settings_that_change_while_a_log_gets_them(roots: list[Path],
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the newer ones in the end."""
+    with manager_of(roots[0], scheduled=False) as manager:
+        log, of = new_log(manager, roots[0]), TopicConfigs.of
+        manager.update_topic_config("t", COMPACT)
+        log.update_config(LogConfig())
+
+        def old(self: TopicConfigs, topic: str) -> LogConfig:
+            found = of(self, topic)
+            monkeypatch.undo()
+            manager.update_topic_config("t", COMPACT | {"segment.bytes": "2000000"})
+            return found
+
+        monkeypatch.setattr(TopicConfigs, "of", old)
+        manager._state.configs.serve(log)
+        assert log.config is manager.topic_config("t") and log.config.segment_size == 2_000_000

@@ -41,12 +41,9 @@ class CleanerCheckpoints:
         self._directories = {one.path: one for one in directories}
         self._keeps = keeps
 
-    def all(self) -> dict[TopicPartition, int]:
-        """The offsets of all directories."""
-        found: dict[TopicPartition, int] = {}
-        for path in self._directories:
-            found |= self._read(path) or {}
-        return found
+    def all(self) -> dict[str, dict[TopicPartition, int]]:
+        """The offsets of all directories, by path."""
+        return {path: self._read(path) or {} for path in list(self._directories)}
 
     def get(self, log_dir: str, key: TopicPartition) -> int | None:
         """The offset of one partition."""

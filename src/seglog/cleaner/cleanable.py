@@ -148,11 +148,13 @@ class LogToClean:
     `first_uncleanable_offset` is the base of the segment that holds the given offset, or of the
     active one. `clean_bytes` are the bytes of segments up to the dirty offset, `cleanable_bytes`
     those of segments in the range; a segment with the dirty offset inside counts in both.
-    `needs_compaction_now`: a record is older than `max.compaction.lag.ms`.
+    `needs_compaction_now`: a record is older than `max.compaction.lag.ms`. `truncations` are the
+    log's `segment_truncations`: after another one the range is not that of the log any more.
     """
 
     __slots__ = ("clean_bytes", "cleanable_bytes", "first_dirty_offset",
-                 "first_uncleanable_offset", "log", "needs_compaction_now", "total_bytes")
+                 "first_uncleanable_offset", "log", "needs_compaction_now", "total_bytes",
+                 "truncations")
 
     def __init__(self, log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int,
                  needs_compaction_now: bool = False) -> None:
@@ -161,6 +163,7 @@ class LogToClean:
         with log.lock:
             log.check_open()
             log.update_files()
+            self.truncations = log.segment_truncations
             self.clean_bytes = _size(log, -1, first_dirty_offset)
             bases = _non_active_from(log, uncleanable_offset)
             end = bases[0] if bases else log.active.base_offset

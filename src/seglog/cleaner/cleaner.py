@@ -32,6 +32,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.next_offset import opened_log
+from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage import codecs
 
 __all__ = ["Cleaner", "Round", "SegmentSource", "Target"]
@@ -138,7 +139,9 @@ class Cleaner:
         self.build_offset_map(log, cleanable.first_dirty_offset, upper_bound, stats)
         end = self.offset_map.latest_offset + 1
         stats.index_done()
-        return Round(self, log, now_ms, upper_bound, legacy_horizon_ms, stats), end, stats
+        round_ = Round(self, log, now_ms, upper_bound, legacy_horizon_ms, stats,
+                       cleanable.truncations)
+        return round_, end, stats
 
     # ---- the offset map -----------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ class Cleaner:
         """Adds the keys of a segment. Returns whether the map was full before its end."""
         with self.open_source(log, base) as source:
             with log.lock:
-                segment = log.segments.get(base)
+                segment = _segment(log, base)
                 position = max(segment.offset_index.lookup(start)[1], 0)
                 log.segments.release(segment)
             if not len(self.offset_map):
@@ -264,11 +267,7 @@ class Cleaner:
         """Opens a segment of the log. Raises LogCleaningAbortedError if it is gone."""
         with contextlib.ExitStack() as opened:
             with log.lock:
-                log.check_open()
-                if base not in log.segments:
-                    raise LogCleaningAbortedError(
-                        f"Segment {base} of {log.topic_partition} was removed during its cleaning")
-                segment = log.segments.get(base)
+                segment = _segment(log, base)
                 with public_errors(log.path):
                     fd = opened.enter_context(opened_log(segment.log_path))
             status = os.fstat(fd)
@@ -302,6 +301,16 @@ class Cleaner:
             self._throttler.maybe_throttle(size, check)
 
 
+def _segment(log: UnifiedLog, base: int) -> SegmentFiles:
+    """A segment of the log, whose lock the caller holds. Raises LogCleaningAbortedError if it is
+    gone: other threads may delete records during a round."""
+    log.check_open()
+    if base not in log.segments:
+        raise LogCleaningAbortedError(
+            f"Segment {base} of {log.topic_partition} was removed during its cleaning")
+    return log.segments.get(base)
+
+
 class Target(Protocol):
     """Receives the batches that a round keeps: a CleanedSegment, or a counter."""
 
@@ -317,10 +326,10 @@ class Round:
     """The second half of a round: groups of segments become one segment each."""
 
     def __init__(self, cleaner: Cleaner, log: UnifiedLog, now_ms: int, upper_bound: int,
-                 legacy_horizon_ms: int, stats: CleanerStats) -> None:
+                 legacy_horizon_ms: int, stats: CleanerStats, truncations: int) -> None:
         self.cleaner, self.log, self.now_ms = cleaner, log, now_ms
         self.upper_bound, self.legacy_horizon_ms = upper_bound, legacy_horizon_ms
-        self.stats = stats
+        self.stats, self.truncations = stats, truncations
         self.transactions = CleanedTransactionMetadata()
         self._filter = RecordFilter(cleaner.offset_map, self.transactions, stats)
         #: Raises if the round is to end.
@@ -346,7 +355,7 @@ class Round:
             if stays_alone:
                 return None
             one = _Ahead(Round(self.cleaner, self.log, self.now_ms, self.upper_bound,
-                               self.legacy_horizon_ms, CleanerStats()))
+                               self.legacy_horizon_ms, CleanerStats(), self.truncations))
             one.round.check = check
             ahead.append(one)
             return functools.partial(one.clean, group)
@@ -382,7 +391,9 @@ class Round:
         except LogSegmentOffsetOverflowError as error:
             _logger.info("Caught segment overflow error during cleaning: %s", error)
             base = sources[-1].base_offset
-            self.log.split_overflowed_segment(base)
+            with self.log.lock:
+                _segment(self.log, base)
+                self.log.split_overflowed_segment(base)
             raise LogCleaningAbortedError(f"Segment {base} of {self.log.topic_partition} was "
                                           f"split: {error}") from None
         self._swap(cleaned, sources)
@@ -411,7 +422,7 @@ class Round:
         log = self.log
         with log.lock, public_errors(log.path):
             if following is None:
-                segment = log.segments.get(source.base_offset)
+                segment = _segment(log, source.base_offset)
                 following = segment.read_next_offset()
                 log.segments.release(segment)
             self.transactions.add_aborted(
@@ -435,7 +446,8 @@ class Round:
         log = self.log
         with log.lock:
             for source in sources:
-                if not self._is_there(source):
+                # After a truncation the later records may be gone whose keys the map has.
+                if not self._is_there(source) or log.segment_truncations != self.truncations:
                     cleaned.delete()
                     raise LogCleaningAbortedError(
                         f"Segment {source.base_offset} of {log.topic_partition} changed during its "

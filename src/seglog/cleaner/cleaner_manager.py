@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,9 +95,9 @@ class LogCleanerManager(ProcessBound):
         logs, stats = list(self._logs.compacted()), PreCleanStats()
         with self._lock:
             self.time_of_last_run_ms = now_ms
-            last_clean = self.all_cleaner_checkpoints()
+            last_clean = self._checkpoints.all()
             dirty = [found for key, log in logs if self._may_begin(key, log)
-                     and (found := self._to_clean(log, last_clean.get(key), now_ms, stats))]
+                     and (found := self._to_clean(log, _of(last_clean, log), now_ms, stats))]
             self.dirtiest_log_cleanable_ratio = max(
                 (one.cleanable_ratio for one in dirty), default=0.0)
             due = [one for one in dirty if one.is_due]
@@ -194,8 +194,7 @@ class LogCleanerManager(ProcessBound):
             return self._states.get(key)
 
     def abort_cleaning(self, key: TopicPartition) -> None:
-        """Ends a round of the partition, and waits for its end. Raises IllegalStateError if another
-        caller is ending it."""
+        """Ends a round of the partition, and waits for its end."""
         with self._lock:
             self.abort_and_pause_cleaning(key)
             self.resume_cleaning((key,))
@@ -203,6 +202,8 @@ class LogCleanerManager(ProcessBound):
     def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
         """The same, and no round begins until `resume_cleaning`. Each call needs its own resume."""
         with self._changed:
+            while self._states.get(key) == ABORTED:  # by another caller
+                self._changed.wait(_WAIT_SECONDS)
             self._states.pause(key)
             while not self._states.is_paused(key):
                 self._changed.wait(_WAIT_SECONDS)
@@ -236,7 +237,8 @@ class LogCleanerManager(ProcessBound):
     def all_cleaner_checkpoints(self) -> dict[TopicPartition, int]:
         """Where the next round of each partition begins, by the files."""
         with self._lock:
-            return self._checkpoints.all()
+            return {key: offset for offsets in self._checkpoints.all().values()
+                    for key, offset in offsets.items()}
 
     def update_checkpoints(self, log_dir: str, *, add: tuple[TopicPartition, int] | None = None,
                            remove: TopicPartition | None = None) -> None:
@@ -245,10 +247,19 @@ class LogCleanerManager(ProcessBound):
             self._checkpoints.update(log_dir, add=add, remove=remove)
 
     def maybe_truncate_checkpoint(self, log: UnifiedLog, offset: int) -> None:
-        """Lowers the offset of a compacted log to `offset` if it is above."""
-        if log.config.compact:
-            with self._lock:
-                self._checkpoints.truncate(log.parent_dir, log.topic_partition, offset)
+        """Lowers the log's offset to `offset` if it is above: also that of a log which is not
+        compacted now, because it may be again."""
+        with self._lock:
+            self._checkpoints.truncate(log.parent_dir, log.topic_partition, offset)
+
+    def opened(self, log: UnifiedLog) -> None:
+        """A log was created or opened. Removes what is known of an earlier log with its name: an
+        offset above its end, and that it is uncleanable."""
+        with self._lock:
+            self._uncleanable.get(log.parent_dir, set()).discard(log.topic_partition)
+            offset = self._checkpoints.get(log.parent_dir, log.topic_partition)
+            if offset is not None and offset > log.log_end_offset:
+                self._checkpoints.update(log.parent_dir, remove=log.topic_partition)
 
     def alter_checkpoint_dir(self, key: TopicPartition, source: str, target: str) -> None:
         """Moves a partition's line, and its mark if it is uncleanable, to another directory."""
@@ -276,6 +287,13 @@ class LogCleanerManager(ProcessBound):
         with self._lock:
             return frozenset(self._uncleanable.get(log_dir, ()))
 
+    def mark_uncleanable(self, log: UnifiedLog) -> None:
+        """The cleaning of the log failed. Does nothing if it was deleted since: another log may
+        have its name."""
+        with self._lock:
+            if self._logs.serves(log):
+                self.mark_partition_uncleanable(log.parent_dir, log.topic_partition)
+
     def mark_partition_uncleanable(self, log_dir: str, key: TopicPartition) -> None:
         """The cleaning of the partition failed."""
         with self._lock:
@@ -300,10 +318,16 @@ class LogCleanerManager(ProcessBound):
         marked = self.uncleanable_partitions(log_dir)
         if not marked:
             return 0
-        last_clean, total = self.all_cleaner_checkpoints(), 0
+        with self._lock:
+            last_clean, total = self._checkpoints.all(), 0
         for key, log in self._logs.compacted():  # without the lock: see the class
             if key in marked:
                 with contextlib.suppress(KafkaStorageError):
-                    offsets = cleanable_offsets(log, last_clean.get(key), now_ms)
+                    offsets = cleanable_offsets(log, _of(last_clean, log), now_ms)
                     total += LogToClean(log, *offsets[:2]).cleanable_bytes
         return total
+
+
+def _of(checkpoints: Mapping[str, Mapping[TopicPartition, int]], log: UnifiedLog) -> int | None:
+    """The offset of a log: that of its own directory. Another may have a line of an old log."""
+    return checkpoints.get(log.parent_dir, {}).get(log.topic_partition)

@@ -58,17 +58,12 @@ class CleaningStates:
         self._states[key] = IN_PROGRESS
 
     def pause(self, key: TopicPartition) -> None:
-        """Pauses an idle or paused partition; aborts a round in progress."""
+        """Pauses an idle or paused partition; aborts a round in progress, which no other caller
+        has aborted."""
         found = self._states.get(key)
-        if found is None:
-            self._states[key] = paused(1)
-        elif found == IN_PROGRESS:
-            self._states[key] = ABORTED
-        elif found.paused_count:
-            self._states[key] = paused(found.paused_count + 1)
-        else:
-            raise IllegalStateError(f"Compaction for partition {key} cannot be aborted and paused "
-                                    f"since it is in {found} state.")
+        assert found != ABORTED
+        self._states[key] = (ABORTED if found == IN_PROGRESS else
+                             paused(1 if found is None else found.paused_count + 1))
 
     def resume(self, key: TopicPartition) -> None:
         """Removes one pause."""

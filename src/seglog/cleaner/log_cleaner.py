@@ -51,6 +51,8 @@ class LogCleaner(ProcessBound):
         self.throttler = Throttler(config.io_max_bytes_per_second, time)
         self.threads: list[CleanerThread] = []
         self._lock = threading.Lock()
+        # Held while the threads are started, ended or replaced.
+        self._life = threading.RLock()
         # Running rounds on demand, and whether they are to end.
         self._on_demand, self._ends = 0, False
         self._idle = threading.Condition(self._lock)
@@ -60,7 +62,12 @@ class LogCleaner(ProcessBound):
     # ---- life ---------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """Starts the threads."""
+        """Starts the threads, unless it was shut down."""
+        with self._life:
+            if not self._ends:
+                self._start_threads()
+
+    def _start_threads(self) -> None:
         if self.config.threads < 1:
             _logger.warning("Invalid value for `log.cleaner.threads`: must be >= 1 starting from "
                             "Kafka 5.0 since log cleaner is always enabled.")
@@ -80,7 +87,8 @@ class LogCleaner(ProcessBound):
         try:
             with self._idle:
                 self._ends = True
-            self._shutdown_threads()
+            with self._life:
+                self._shutdown_threads()
             with self._idle:
                 while self._on_demand:
                     self._idle.wait()
@@ -113,17 +121,24 @@ class LogCleaner(ProcessBound):
             raise ConfigError("Log cleaner threads cannot be increased to more than double the "
                               f"current value {now}")
 
+    def change_settings(self, config: CleanerConfig) -> None:
+        """Sets new settings for rounds on demand, and for threads that are started later. Raises
+        ConfigError."""
+        with self._life:
+            self.validate_reconfiguration(config)
+            if config.io_max_bytes_per_second != self.config.io_max_bytes_per_second:
+                _logger.info("Updating logCleanerIoMaxBytesPerSecond: %s",
+                             config.io_max_bytes_per_second)
+                self.throttler.desired_rate = config.io_max_bytes_per_second
+            self.config = config
+
     def reconfigure(self, config: CleanerConfig) -> None:
         """Replaces the threads, including dead ones, by others with new settings. Raises
         ConfigError."""
-        self.validate_reconfiguration(config)
-        if config.io_max_bytes_per_second != self.config.io_max_bytes_per_second:
-            _logger.info("Updating logCleanerIoMaxBytesPerSecond: %s",
-                         config.io_max_bytes_per_second)
-            self.throttler.desired_rate = config.io_max_bytes_per_second
-        self.config = config
-        self._shutdown_threads()
-        self.startup()
+        with self._life:
+            self.change_settings(config)
+            self._shutdown_threads()
+            self.startup()
 
     @property
     def dead_thread_count(self) -> int:
@@ -263,7 +278,7 @@ class CleanerThread(threading.Thread):
                 "[%s]: Unexpected exception thrown when cleaning log %s. Marking its partition "
                 "(%s) as uncleanable", self.name, log, log.topic_partition,
                 exc_info=failure.__cause__)
-            self._manager.mark_partition_uncleanable(log.parent_dir, log.topic_partition)
+            self._manager.mark_uncleanable(log)
             return False
 
     def _clean_filthiest_log(self) -> bool:

@@ -22,16 +22,27 @@ class Throttler(ProcessBound):
     second. Safe from any thread.
 
     Kafka's sleep cannot be interrupted. Here it is divided into pieces of 100 ms, and a caller's
-    check runs between them: a shutdown does not wait for a low rate.
+    check runs between them: a shutdown does not wait for a low rate. Neither does another rate.
     """
 
     def __init__(self, desired_rate: float, time: Time) -> None:
-        self.desired_rate = desired_rate
+        self._rate = desired_rate
         #: Counts the bytes, if there is one.
         self.meter: Meter | None = None
         self._time, self._lock = time, threading.Lock()
         self._started_ns = self._resume_ns = time.nanoseconds()
         self._observed = 0
+
+    @property
+    def desired_rate(self) -> float:
+        """Bytes per second. Another one counts from now on, also for threads that sleep."""
+        return self._rate
+
+    @desired_rate.setter
+    def desired_rate(self, rate: float) -> None:
+        with self._lock:
+            self._rate, self._observed = rate, 0
+            self._started_ns = self._resume_ns = self._time.nanoseconds()
 
     def maybe_throttle(self, observed: int, check: Callable[[], object] = lambda: None) -> None:
         """Counts bytes and sleeps if there were too many; `check` may raise to end it."""
@@ -45,12 +56,11 @@ class Throttler(ProcessBound):
                 wanted = max(elapsed, self._wanted_ns())
                 self._resume_ns = self._started_ns + wanted
                 self._started_ns, self._observed = self._resume_ns, 0
-            resume_ns = self._resume_ns
-        while (left := (resume_ns - self._time.nanoseconds()) // _NS_PER_MS) > 0:
+        while (left := (self._resume_ns - self._time.nanoseconds()) // _NS_PER_MS) > 0:
             check()
             self._time.sleep(min(left, _SLICE_MS))
 
     def _wanted_ns(self) -> int:
         """How long the bytes so far should have taken; forever at a rate of 0."""
-        seconds = self._observed / self.desired_rate if self.desired_rate else _LONGEST_S
+        seconds = self._observed / self._rate if self._rate else _LONGEST_S
         return int(min(seconds, _LONGEST_S) * _NS_PER_S)

@@ -51,9 +51,11 @@ class EmbeddedCleaning(ProcessBound):
 
     def opened(self, log: UnifiedLog) -> None:
         """A log was opened. The caller holds the lock of the data directories."""
-        if log.config.compact and not self._is_started:
-            self._is_started = True
-            self._cleaner.startup()
+        if log.config.compact:
+            self._cleaner.manager.opened(log)
+            if not self._is_started:
+                self._is_started = True
+                self._cleaner.startup()
 
     def compact(self, log: UnifiedLog, threads: int) -> list[CleanerStats]:
         """See EmbeddedLog.compact."""

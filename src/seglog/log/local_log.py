@@ -60,6 +60,8 @@ class LocalLog:
         self._truncations = 0
         #: Entered around the flush of each segment.
         self.flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
+        #: Truncations that removed segments: what a round of cleaning has read may be gone.
+        self.segment_truncations = 0
         self.active = self._activate(int(self.segments.base_offsets[-1]))
         self.end = LogEnd(log_end_offset, self.active.base_offset, self.active.size)
         #: Disarmed by every change of the values that it was armed with.
@@ -422,6 +424,7 @@ class LocalLog:
         first = int(self.segments.floor_row(offset)) + 1
         bases = self.segments.bases(range(first, len(self.segments)))
         if bases:
+            self.segment_truncations += 1
             self.active.close_handles()
             self.segments.unpin()
             self.remove_segments(bases, why)
@@ -434,6 +437,7 @@ class LocalLog:
     def truncate_fully_and_start_at(self, offset: int, why: Reason) -> None:
         """Replaces all segments by a new, empty one at `offset`, where the log then ends."""
         self._truncations += 1
+        self.segment_truncations += 1
         self.update_files()
         self.remove_segments(self.all_bases[:-1], why)
         self.replace_active(offset, why)

@@ -41,8 +41,8 @@ class TopicConfigs:
     def serve(self, log: UnifiedLog) -> None:
         """Sets the current settings of a log that was just added to the table: they may have
         changed while it was loaded."""
-        config = self.of(log.topic_partition.topic)
-        if log.config is not config:
+        # Again, in case others were set between the two steps: theirs must not be replaced.
+        while log.config is not (config := self.of(log.topic_partition.topic)):
             log.update_config(config)
 
     def set_topic(self, topic: str, properties: Mapping[str, object]) -> None:

@@ -111,6 +111,7 @@ class LogCreation:
             log = load_unified_log(path, inputs, context=state.context, topic_id=topic_id)
         state.table.add(log, DirectoryKind.FUTURE if is_future else DirectoryKind.LIVE)
         state.configs.serve(log)
+        state.cleaning.created(log)
         directory = state.directories.get(log_dir)
         if directory is not None:
             directory.forget_on_file(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -80,7 +81,7 @@ class LogCleaning:
 
     def __init__(self, table: LogTable, configs: TopicConfigs, directories: LiveDirectories,
                  broker: BrokerConfig, context: LogContext, metrics: MetricsRegistry) -> None:
-        self._broker = broker
+        self._broker, self._reconfiguring = broker, threading.Lock()
         self._logs = _ServedLogs(table, configs, directories)
         #: Whether its threads run.
         self.is_started = False
@@ -113,14 +114,14 @@ class LogCleaning:
         """See LogManager.reconfigure_cleaner."""
         if unknown := sorted(set(map(str, properties)) - set(_DYNAMIC)):
             raise ConfigError("Cannot update these configs dynamically: " + ", ".join(unknown))
-        broker = replace(self._broker, **BrokerConfig.pick(properties))
-        config = CleanerConfig.of(broker)
-        if self.is_started:
-            self.cleaner.reconfigure(config)
-        else:
-            self.cleaner.validate_reconfiguration(config)
-            self.cleaner.config = config
-        self._broker = broker
+        with self._reconfiguring:
+            broker = replace(self._broker, **BrokerConfig.pick(properties))
+            config = CleanerConfig.of(broker)
+            if self.is_started:
+                self.cleaner.reconfigure(config)
+            else:
+                self.cleaner.change_settings(config)
+            self._broker = broker
 
     def compact(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None,
                 threads: int = 1) -> list[CleanerStats]:
@@ -138,19 +139,30 @@ class LogCleaning:
             yield found
 
     @contextlib.contextmanager
-    def truncation(self, log: UnifiedLog, offset: int) -> Iterator[None]:
-        """Prevents rounds over the log while it is truncated to `offset`, and limits its checkpoint
-        to the active segment."""
-        if log.is_future or offset >= log.active.base_offset:
-            yield
-            return
+    def truncation(self, log: UnifiedLog, offset: int, *, is_full: bool = False) -> Iterator[None]:
+        """Prevents rounds over the log while it is truncated to `offset`, or emptied to start
+        there, and limits its checkpoint to what is left of it.
+
+        A truncation inside the active segment concerns no round. It holds the log's lock, so that
+        the segment stays the active one.
+        """
+        with log.lock:
+            if log.is_future or not (is_full or offset < log.active.base_offset):
+                yield
+                return
         manager, key = self.cleaner.manager, log.topic_partition
         manager.abort_and_pause_cleaning(key)
         try:
+            # Before the truncation: a crash between the two would leave new records below it.
+            manager.maybe_truncate_checkpoint(log, offset if is_full else _segment_of(log, offset))
             yield
-            manager.maybe_truncate_checkpoint(log, log.active.base_offset)
         finally:
             manager.resume_cleaning((key,))
+
+    def created(self, log: UnifiedLog) -> None:
+        """The log is new, or was opened."""
+        if log.config.compact and not log.is_future:
+            self.cleaner.manager.opened(log)
 
     def move_begins(self, key: TopicPartition) -> None:
         """The partition has a future log now; see `_ServedLogs.serves`."""
@@ -174,3 +186,10 @@ class LogCleaning:
     def directory_failed(self, log_dir: str) -> None:
         """A data directory is offline."""
         self.cleaner.manager.handle_log_dir_failure(log_dir)
+
+
+def _segment_of(log: UnifiedLog, offset: int) -> int:
+    """The base offset of the segment that is the active one after a truncation to `offset`."""
+    with log.lock:
+        row = log.segments.floor_row(offset)
+        return max(offset, 0) if row < 0 else int(log.segments.base_offsets[row])

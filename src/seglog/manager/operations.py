@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
+from seglog import arguments
 from seglog.arguments import partition_of, shown, text
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.config import LogConfig
@@ -187,7 +188,8 @@ class LogOperations(ProcessBound, ABC):
         self._require_running()
         log = self._state.table.get(topic_partition, is_future)
         if log is not None:
-            with self._state.cleaning.truncation(log, -1):
+            arguments.offset("offset", offset)
+            with self._state.cleaning.truncation(log, offset, is_full=True):
                 log.truncate_fully_and_start_at(offset, log_start_offset)
             self._state.checkpoints.recovery_offsets(dir_of(log))
 
