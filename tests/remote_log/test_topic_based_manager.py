@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from seglog.errors import (
     IllegalArgumentError, RemoteMetadataTimeoutError, RemoteResourceNotFoundError,
-    RemoteStorageError,
+    RemoteStorageError, RetriableRemoteStorageError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.scheduler import MockTime
@@ -275,3 +275,51 @@ def test_closing_ends_what_waits(stepped: Stepped) -> None:
     stepped.task.close()
     assert "has ended" in str(waiting.exception(0))
     assert "has ended" in str(stepped.task.wait_until_consumed(0, 0, 0).exception(0))
+
+
+def test_a_write_whose_partition_is_followed_no_more(stepped: Stepped) -> None:
+    """No task reads it back; it waited for ever if no other partition was followed."""
+    stepped.task.add_assignments([ORDERS])
+    stepped.task.step()
+    waiting = stepped.task.wait_until_consumed(PARTITIONER.metadata_partition(ORDERS), 0, 5000)
+    stepped.task.remove_assignments([ORDERS])
+    stepped.task.step()
+    assert "not assigned to the target partition" in str(waiting.exception(0))
+
+
+def test_an_assignment_that_has_to_be_repeated(
+        stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped.write(ORDERS, 0)
+
+    def fails(_: object) -> None:
+        monkeypatch.undo()
+        raise RetriableRemoteStorageError("not now")
+
+    monkeypatch.setattr(stepped.topic, "assign", fails)
+    stepped.task.add_assignments([ORDERS])
+    for _ in range(2):
+        stepped.task.step()
+    assert stepped.store.is_initialized(ORDERS) and stepped.starts(ORDERS) == [0]
+
+
+def test_a_partition_that_comes_back_while_it_is_dropped(
+        stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read from the beginning into an empty store: no event is refused as one that is known,
+    and no deleted segment appears again."""
+    stepped.write(ORDERS, 0)
+    stepped.task.add_assignments([ORDERS])
+    stepped.task.step()
+    assign = stepped.topic.assign
+
+    def assign_then_add(positions: Mapping[int, int | None]) -> None:
+        monkeypatch.undo()
+        assign(positions)
+        stepped.task.add_assignments([ORDERS])
+
+    monkeypatch.setattr(stepped.topic, "assign", assign_then_add)
+    stepped.task.remove_assignments([ORDERS])
+    stepped.task.step()
+    assert not stepped.store.is_initialized(ORDERS)
+    stepped.task.step()
+    assert stepped.store.is_initialized(ORDERS) and stepped.starts(ORDERS) == [0]
+    assert not stepped.task.skipped

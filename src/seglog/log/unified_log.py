@@ -284,10 +284,9 @@ class UnifiedLog(ReadableLog):
         self._watermarks.update_log_start_offset_from_remote_tier(int64("offset", offset))
 
     def start_at_local_segments(self) -> None:
-        """Abandons records that are only in remote storage: the log begins with its local
-        segments."""
-        self._watermarks.maybe_increment_log_start_offset(
-            self.local_log_start_offset, StartOffsetReason.SEGMENT_DELETION)
+        """Abandons everything in remote storage: the log begins with its local segments, of which
+        none counts as copied."""
+        self._watermarks.start_at_local_segments()
 
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
         """The high watermark with its position. If it is inside a batch it moves to the batch's

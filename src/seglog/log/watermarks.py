@@ -188,6 +188,12 @@ class Watermarks:
         elif offset > self.highest_offset_in_remote_storage:
             self.highest_offset_in_remote_storage = offset
 
+    def start_at_local_segments(self) -> None:
+        """See UnifiedLog.start_at_local_segments."""
+        self.highest_offset_in_remote_storage = -1
+        self.maybe_increment_log_start_offset(self.local_log_start_offset,
+                                              StartOffsetReason.SEGMENT_DELETION)
+
     def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
         """Moves the log's start up, because remote segments below it are deleted or do not exist.
         The start of the local segments does not change."""

@@ -126,13 +126,16 @@ class ConsumerTask:
             if self._is_closed:
                 waiter.future.set_exception(RemoteStorageError("The consumer task has ended."))
             elif partition not in self._assigned:
-                waiter.future.set_exception(RemoteStorageError(
-                    "This consumer is not assigned to the target partition "
-                    f"{partition}. Currently assigned partitions: {sorted(self._assigned)}"))
+                waiter.future.set_exception(self._not_assigned(partition))
             else:
                 self._waiters.setdefault(partition, []).append(waiter)
         self._finish_waiters()
         return waiter.future
+
+    def _not_assigned(self, partition: int) -> RemoteStorageError:
+        return RemoteStorageError(
+            "This consumer is not assigned to the target partition "
+            f"{partition}. Currently assigned partitions: {sorted(self._assigned)}")
 
     # ---- the task
 
@@ -176,7 +179,11 @@ class ConsumerTask:
             if not user.is_assigned:
                 self._read.pop(user.metadata_partition, None)
         wanted = frozenset(user.metadata_partition for user in users)
-        self._transport.assign({one: self._read.get(one) for one in sorted(wanted)})
+        try:
+            self._transport.assign({one: self._read.get(one) for one in sorted(wanted)})
+        except RetriableRemoteStorageError:
+            self._has_changed = True  # the next step tries again
+            raise
         for user in users:
             if not user.is_assigned:
                 self._store.maybe_load_partition(user.key)
@@ -184,9 +191,14 @@ class ConsumerTask:
         self._processed = frozenset(user.key for user in users)
         with self._changed:
             self._assigned = wanted
+            lost = [(one, waiter) for one in set(self._waiters) - wanted
+                    for waiter in self._waiters.pop(one)]
+        for one, waiter in lost:
+            waiter.future.set_exception(self._not_assigned(one))
         for key in [one for one in self._store.partitions if one not in self._processed]:
-            if key not in self._users:
-                self._store.clear_topic_partition(key)
+            self._store.clear_topic_partition(key)
+            if key in self._users:  # again: its events are read from the beginning
+                self._store.maybe_load_partition(key)
         for key in [one for one in self._applied if one not in self._processed]:
             del self._applied[key]
         self._all_initialized, self._uninitialized_ms = False, self._time.milliseconds()

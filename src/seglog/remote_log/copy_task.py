@@ -191,7 +191,7 @@ class CopyTask(RemoteLogTask):
             active = log.active.size
         values = {"RemoteCopyLagBytes": size - active, "RemoteCopyLagSegments": count - 1}
         for name, value in values.items():
-            self.context.stats.record(name, self.key.topic, self.key.partition, max(value, 0))
+            self.record(name, max(value, 0))
 
 
 def _candidates(log: UnifiedLog, from_offset: int, stable_offset: int) -> list[_Candidate]:

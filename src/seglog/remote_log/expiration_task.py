@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,8 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.remote_log.lineage import (
     Lineage, epochs_of, epochs_with_records, is_within_leader_epochs,
 )
-from seglog.remote_log.remote_task import RemoteLogTask
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.remote_log.remote_task import RemoteLogTask, TaskContext
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["ExpirationTask", "RetentionRules"]
@@ -58,16 +59,20 @@ class RetentionRules:
 class ExpirationTask(RemoteLogTask):
     """Applies `retention.ms`, `retention.bytes` and the log's start to remote segments."""
 
-    _all_valid = False
-    _percent: dict[str, int] | None = None
+    def __init__(self, context: TaskContext, key: TopicIdPartition) -> None:
+        super().__init__(context, key)
+        self._all_valid = False
+        # The values of its gauges, once they are registered; the lock is held for that.
+        self._percent: dict[str, int] | None = None
+        self._registering = threading.Lock()
 
     def execute(self, log: UnifiedLog) -> None:
         """See RemoteLogTask."""
         self._register()
         metadata, config = self.context.metadata, log.config
         every = metadata.list_all_remote_log_segments(self.key)
-        self._record("RemoteLogMetadataCount", len(every))
-        self._record("RemoteLogSizeBytes", sum(
+        self.record("RemoteLogMetadataCount", len(every))
+        self.record("RemoteLogSizeBytes", sum(
             one.segment_size_in_bytes for one in every if one.state in (_FINISHED, _DELETING)))
         if not every:
             self._set_percent(log.size, log)
@@ -137,8 +142,8 @@ class ExpirationTask(RemoteLogTask):
             valid = [one for one in finished if is_within_leader_epochs(one, end, lineage)]
             self._all_valid = len(valid) == len(finished)
             remote = sum(one.segment_size_in_bytes for one in valid)
-            self._record("RemoteLogSizeComputationTime",
-                         self.context.time.milliseconds() - started)
+            self.record("RemoteLogSizeComputationTime",
+                        self.context.time.milliseconds() - started)
         total = only_local + remote
         self._set_percent(total, log)
         return max(total - limit, 0)
@@ -156,18 +161,17 @@ class ExpirationTask(RemoteLogTask):
 
     # ---- metrics
 
-    def _record(self, name: str, value: int) -> None:
-        self.context.stats.record(name, self.key.topic, self.key.partition, value)
-
     def _record_lag(self, left: Sequence[RemoteLogSegmentMetadata]) -> None:
-        self._record("RemoteDeleteLagSegments", len(left))
-        self._record("RemoteDeleteLagBytes", sum(one.segment_size_in_bytes for one in left))
+        self.record("RemoteDeleteLagSegments", len(left))
+        self.record("RemoteDeleteLagBytes", sum(one.segment_size_in_bytes for one in left))
 
     def _tags(self) -> dict[str, str | int]:
         return {"topic": self.key.topic, "partition": self.key.partition}
 
     def _register(self) -> None:
-        if self._percent is None:
+        with self._registering:
+            if self._percent is not None or self.is_cancelled:
+                return
             percent = self._percent = dict.fromkeys(_PERCENT, 0)
             group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")
             for name in _PERCENT:
@@ -175,16 +179,19 @@ class ExpirationTask(RemoteLogTask):
                             self._tags())
 
     def _set_percent(self, total: int, log: UnifiedLog) -> None:
-        if self._percent is not None:
+        percent = self._percent
+        if percent is not None:
             for name, size, limit in zip(
                     _PERCENT, (total, log.size),
                     (log.config.retention_bytes, log.config.local_retention_bytes), strict=True):
-                self._percent[name] = size * 100 // limit if limit > 0 else 0
+                percent[name] = size * 100 // limit if limit > 0 else 0
 
     def cancel(self) -> None:
         """See RemoteLogTask; also removes the gauges."""
         super().cancel()
-        if self._percent is not None:
-            group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")
-            for name in _PERCENT:
-                group.remove(name, self._tags())
+        with self._registering:
+            if self._percent is not None:
+                group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")
+                for name in _PERCENT:
+                    group.remove(name, self._tags())
+            self._percent = None

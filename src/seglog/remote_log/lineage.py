@@ -61,8 +61,31 @@ def is_within_leader_epochs(segment: RemoteLogSegmentMetadata, log_end_offset: i
 
 def find_highest_remote_offset(metadata: RemoteLogMetadataManager, key: TopicIdPartition,
                                log: UnifiedLog) -> tuple[int, int]:
-    """(last offset of the log that is in remote storage, its epoch); (-1, -1) for none."""
-    epochs, end = epochs_of(log), log.log_end_offset
+    """(last offset of the log that is in remote storage, its epoch); (-1, -1) for none.
+
+    From the first local offset up to it everything is there: segments that were copied once may
+    have been deleted since, when tiering was disabled. (Kafka copies none of those again, and then
+    its local retention deletes them.)
+    """
+    epochs = epochs_of(log)
+    highest, epoch = _highest_ever(metadata, key, epochs, log.log_end_offset)
+    first = max(log.log_start_offset, log.local_log_start_offset)
+    while first <= highest:
+        at = epochs.epoch_for_offset(first)
+        found = None if at is None else metadata.remote_log_segment_metadata(key, at, first)
+        if found is not None and found.end_offset >= first:
+            first = found.end_offset + 1
+        elif first < log.log_start_offset:  # retention has deleted it meanwhile
+            first = log.log_start_offset
+        else:
+            before = epochs.epoch_for_offset(first - 1)
+            return first - 1, -1 if before is None else before
+    return highest, epoch
+
+
+def _highest_ever(metadata: RemoteLogMetadataManager, key: TopicIdPartition, epochs: LeaderEpochs,
+                  end: int) -> tuple[int, int]:
+    """The same for what was ever copied (Kafka: findHighestRemoteOffset)."""
     for entry in reversed(list(epochs)):
         highest = metadata.highest_offset_for_epoch(key, entry.epoch)
         if highest is not None:

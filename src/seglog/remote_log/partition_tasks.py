@@ -153,13 +153,15 @@ class PartitionTasks:
             found.reset_lag()
 
     def close(self) -> None:
-        """Cancels all tasks, and ends the pools if they are its own."""
+        """Cancels all tasks, waits for those that run, and ends the pools if they are its own."""
         with self._lock:
             self._is_closed = True
-            tasks = list(self._tasks.values())
+            tasks = [*self._tasks.values(), *self._cancelled]
             self._tasks.clear()
         for one in tasks:
             one.cancel()
         if self._owns_pools:
             for pool in self.pools.values():
                 pool.shutdown()
+        for one in tasks:
+            one.join()

@@ -101,6 +101,8 @@ class RemoteLogManager(ProcessBound):
         self._fetches = RemoteFetches(config, self._reads, self.fetch_quota, self.stats,
                                       manager.metrics)
         self._lock = threading.RLock()
+        # Held while partitions are led, followed or stopped: one after the other.
+        self._changing = threading.RLock()
         self._topic_ids: dict[TopicPartition, bytes] = {}
         self._is_closed = False
         self._gauges = self._register_gauges()
@@ -147,10 +149,21 @@ class RemoteLogManager(ProcessBound):
 
         Raises RemoteStorageError for a log without a topic id, which its metadata needs.
         """
-        ours = dict(self._tiered(leaders))
-        others = dict(self._tiered(followers))
+        with self._changing:
+            self._lead_and_follow(dict(self._tiered(leaders)), dict(self._tiered(followers)))
+
+    def _lead_and_follow(self, ours: Mapping[TopicIdPartition, UnifiedLog],
+                         others: Mapping[TopicIdPartition, UnifiedLog]) -> None:
         if not ours and not others:
             return
+        # A topic that was deleted and created again has another id.
+        replaced = [old for key in (*ours, *others)
+                    if (old := self._key_of(_plain(key))) is not None and old != key]
+        for old in replaced:
+            self._tasks.stop(old, waits=False)
+            self.stats.forget(old.topic, old.partition)
+        if replaced:
+            self.metadata.on_stop_partitions(replaced)
         with self._lock:
             self._topic_ids |= {_plain(key): key.topic_id for key in (*ours, *others)}
         self.metadata.on_partition_leadership_changes(list(ours), list(others))
@@ -183,7 +196,13 @@ class RemoteLogManager(ProcessBound):
         its remote ones are deleted.
         """
         keys = [key for key in self._manager.current_logs if key.topic == topic]
-        self.on_leadership_change(keys)
+        with self._changing:
+            followed = [key for key in keys if (key_id := self._key_of(key)) is not None
+                        and FollowerTask in self._tasks.of(key_id)]
+            self.on_leadership_change([key for key in keys if key not in followed], followed)
+            self._stop_untiered(keys)
+
+    def _stop_untiered(self, keys: Iterable[TopicPartition]) -> None:
         for key in keys:
             log, key_id = self._manager.get_log(key), self._key_of(key)
             if log is None or key_id is None or log.remote_log_enabled:
@@ -199,6 +218,10 @@ class RemoteLogManager(ProcessBound):
         """Ends the tasks of partitions, and drops their metadata. With `delete_remote_log` all
         their remote segments are deleted first, in this thread. A partition that fails is logged,
         and the others are still stopped."""
+        with self._changing:
+            self._stop(partitions, delete_remote_log)
+
+    def _stop(self, partitions: Iterable[TopicPartition], delete_remote_log: bool) -> None:
         stopped = []
         for key in partitions:
             key_id = self._key_of(key)
@@ -263,9 +286,7 @@ class RemoteLogManager(ProcessBound):
         RemoteStorageError without such a segment, IllegalStateError if the local log ends later
         and no leader is given, and the exceptions of the storage; then nothing has changed.
         """
-        log, key = self._log_of(partition), self._key_of(partition)
-        if key is None:
-            raise RemoteStorageError(f"No topic id registered for topic partition: {partition}")
+        log, key = self._tiered_log(partition)
         return AuxiliaryState(self.metadata, self.storage).build(key, log, leader,
                                                                  log_start_offset)
 
@@ -333,9 +354,7 @@ class RemoteLogManager(ProcessBound):
         Raises RetriableRemoteStorageError if `remote.log.reader.max.pending.tasks` reads are
         waiting.
         """
-        log, key = self._log_of(partition), self._key_of(partition)
-        if key is None:
-            raise RemoteStorageError(f"No topic id registered for topic partition: {partition}")
+        log, key = self._tiered_log(partition)
         return self._fetches.submit(key, log, offset, max_length, isolation, min_one_message)
 
     def offset_for_timestamp(self, partition: TopicPartition, timestamp_ms: int, *,
@@ -354,11 +373,16 @@ class RemoteLogManager(ProcessBound):
 
     def _offset_by_timestamp(self, partition: TopicPartition, timestamp_ms: int,
                              start_offset: int) -> TimestampOffset | None:
-        key = self._key_of(partition)
-        if key is None:
-            raise RemoteStorageError(f"Topic id does not exist for topic partition: {partition}")
-        return self._reads.find_offset_by_timestamp(key, self._log_of(partition), timestamp_ms,
-                                                    start_offset)
+        log, key = self._tiered_log(partition)
+        return self._reads.find_offset_by_timestamp(key, log, timestamp_ms, start_offset)
+
+    def _tiered_log(self, partition: TopicPartition) -> tuple[UnifiedLog, TopicIdPartition]:
+        """Raises RemoteStorageError for a log that is not tiered yet, as after its topic was
+        created again."""
+        log, key = self._log_of(partition), self._key_of(partition)
+        if key is None or not key.is_of(log.topic_id):
+            raise RemoteStorageError(f"No topic id registered for topic partition: {partition}")
+        return log, key
 
     def _log_of(self, partition: TopicPartition) -> UnifiedLog:
         log = self._manager.get_log(partition)

@@ -4,6 +4,7 @@ RemoteStorageMetrics)."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from seglog.metrics import Meter, MetricsRegistry
@@ -46,13 +47,16 @@ class RemoteStats:
     def _meter(self, name: str, tags: dict[str, str | int]) -> Meter:
         return self._group.meter(name, _METERS[name], tags)
 
-    def record(self, name: RemoteGauge, topic: str, partition: int, value: int) -> None:
-        """Sets a partition's share of a gauge."""
+    def record(self, name: RemoteGauge, topic: str, partition: int, value: int,
+               unless: Callable[[], bool] = lambda: False) -> None:
+        """Sets a partition's share of a gauge, `unless()`: that is asked when no other thread
+        can `forget` the partition until it is set."""
         with self._lock:
-            is_new = (name, topic) not in self._values
+            if unless():
+                return
+            if (name, topic) not in self._values:
+                self._group.gauges({name: partial(self._of_topic, name, topic)}, {"topic": topic})
             self._values.setdefault((name, topic), {})[partition] = value
-        if is_new:
-            self._group.gauges({name: partial(self._of_topic, name, topic)}, {"topic": topic})
 
     def forget(self, topic: str, partition: int) -> None:
         """Removes a partition from all gauges."""
@@ -65,8 +69,7 @@ class RemoteStats:
                         gone.append(name)
             for name in gone:
                 del self._values[name, topic]
-        for name in gone:
-            self._group.remove(name, {"topic": topic})
+                self._group.remove(name, {"topic": topic})
 
     def close(self) -> None:
         """Removes all metrics from the registry."""

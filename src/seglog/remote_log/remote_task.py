@@ -21,7 +21,7 @@ from seglog.model import TopicPartition
 from seglog.remote_log.lineage import find_highest_remote_offset
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.remote_log.remote_config import RemoteLogManagerConfig
-from seglog.remote_log.remote_stats import RemoteStats
+from seglog.remote_log.remote_stats import RemoteGauge, RemoteStats
 from seglog.tiered.remote_records import (
     RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
@@ -72,6 +72,12 @@ class RemoteLogTask(ProcessBound, ABC):
         """Prevents further runs, and ends waiting."""
         self._cancelled.set()
 
+    def record(self, name: RemoteGauge, value: int) -> None:
+        """Sets the partition's share of a gauge, unless the task is cancelled: the partition may
+        have been forgotten since."""
+        self.context.stats.record(name, self.key.topic, self.key.partition, value,
+                                  unless=self._cancelled.is_set)
+
     def say(self, level: int, message: str, *arguments: object,
             error: BaseException | None = None) -> None:
         """Logs with the partition as prefix."""
@@ -90,7 +96,8 @@ class RemoteLogTask(ProcessBound, ABC):
                          "remote-log metadata is not ready", self.key)
                 return
             log = self.context.fetch_log(TopicPartition(self.key.topic, self.key.partition))
-            if log is not None:
+            # The topic may have been deleted and created again.
+            if log is not None and self.key.is_of(log.topic_id):
                 self.execute(log)
         except TaskCancelled:
             self.say(logging.DEBUG, "The run was cancelled")

@@ -7,6 +7,7 @@ timestamps are ms. `str` of a value is Kafka's text form.
 from __future__ import annotations
 
 import os
+import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
@@ -36,6 +37,10 @@ class TopicIdPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{id_text(self.topic_id)}:{self.topic}-{self.partition}"
+
+    def is_of(self, topic_id: uuid.UUID | None) -> bool:
+        """Whether that is the id of its topic."""
+        return topic_id is not None and topic_id.bytes == self.topic_id
 
 
 class RemoteLogSegmentId(NamedTuple):
