@@ -150,6 +150,21 @@ def test_an_earlier_task_overtakes_one_that_waits() -> None:
     assert ran == ["soon"]
 
 
+def test_a_task_that_is_never_due() -> None:
+    """`log.flush.scheduler.interval.ms` is Long.MAX_VALUE: no thread can wait for so long at once.
+    It ended, and a task that came just then never ran."""
+    scheduler, names = Scheduler(1), list[str]()
+    scheduler.startup()
+    try:
+        scheduler.schedule("never", lambda: None, (1 << 63) - 1)
+        time.sleep(.1)
+        scheduler.schedule_once("now", lambda: names.append(threading.current_thread().name))
+        wait_for(lambda: names)
+        assert names == ["kafka-scheduler-0"]
+    finally:
+        scheduler.shutdown()
+
+
 def test_a_periodic_task_never_runs_twice_at_once() -> None:
     scheduler = Scheduler(4)
     scheduler.startup()

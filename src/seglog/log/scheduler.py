@@ -259,7 +259,8 @@ class Scheduler(ProcessBound):
                 if task is not None:
                     return task
                 due = self._queue.next_due_ns()
-                self._changed.wait(None if due is None else (due - now) / 1e9)
+                self._changed.wait(None if due is None else min((due - now) / 1e9,
+                                                                threading.TIMEOUT_MAX))
             # Not counted any more, so that the next thread sees how many are left.
             self._threads.discard(threading.current_thread())
             return None
