@@ -13,9 +13,11 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
 from seglog.manager.table import LogTable
+from tests.cleaner.support import append, records, roll
 from tests.manager.moving import N0, begin, current, manager_of, new_log
 from tests.manager.records import batch, fill, payload
 from tests.manager.support import make_dir
+from tests.manager.test_cleaning import COMPACT, T0, manager_of as compacting
 
 
 @pytest.fixture
@@ -130,3 +132,38 @@ def test_where_a_moved_log_starts_is_durable_before_its_source_may_go(
         assert begin(manager, roots[1]).run() is MoveState.PROMOTED
     with manager_of([kept])[0] as manager:
         assert current(manager).log_start_offset == start
+
+
+def test_a_copy_whose_source_was_compacted_while_it_was_away(roots: list[Path]) -> None:
+    """It has records that the source has not any more, and tombstones for them. If it counted as
+    clean, the tombstones would go first, and the deleted records would be back."""
+    settings = COMPACT | {"delete.retention.ms": "0"}
+
+    def started(*roots: Path) -> seglog.LogManager:
+        manager = compacting(*roots, scheduled=False)
+        manager.update_topic_config("t", settings)
+        return manager
+
+    with started(*roots) as manager:
+        manager.maybe_update_preferred_log_dir(T0, roots[0])
+        log = manager.get_or_create_log(T0, is_new=True)
+        for rows in ([(b"k", b"v")], [(b"k", None)], [(b"last", b"v")]):
+            append(log, rows)
+        roll(log)
+        append(log, [(b"not copied yet", b"v")])
+        mover = manager.alter_replica_log_dir(T0, roots[1])
+        assert mover is not None
+        for _ in range(3):
+            assert mover.step(1) is MoveState.COPYING
+    with started(roots[0]) as manager:  # the other directory is away
+        assert len(manager.compact(T0)) == 1
+    with started(*roots) as manager:
+        resumed = manager.resume_move(T0)
+        assert resumed is not None and resumed.run() is MoveState.PROMOTED
+        log = manager.get_log(T0) or log
+        assert str(roots[1]) in log.path
+        for _ in range(3):
+            append(log, [(b"c", b"v")])
+            roll(log)
+            manager.compact(T0)
+        assert b"k" not in [one.key for one in records(log) if one.value is not None]

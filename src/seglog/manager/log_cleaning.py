@@ -168,9 +168,14 @@ class LogCleaning:
         """The partition has a future log now; see `_ServedLogs.serves`."""
         self.cleaner.manager.abort_cleaning(key)
 
-    def moved(self, key: TopicPartition, source: str, target: str) -> None:
-        """The partition's log is about to be the one in another directory."""
-        self.cleaner.manager.alter_checkpoint_dir(key, source, target)
+    def moved(self, key: TopicPartition, source: str, target: str, *, is_clean: bool) -> None:
+        """The partition's log is about to be the one in another directory. If the move began in an
+        earlier process, the source may have been cleaned while the copy's directory was away: then
+        the copy counts as dirty."""
+        manager = self.cleaner.manager
+        if not is_clean:
+            manager.update_checkpoints(source, remove=key)
+        manager.alter_checkpoint_dir(key, source, target)
 
     def removed(self, log: UnifiedLog) -> None:
         """The log has left the table and is about to be renamed for its deletion."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+import weakref
 from collections.abc import Callable
 from enum import Enum
 from itertools import pairwise
@@ -55,6 +56,8 @@ class LogMoves:
 
     def __init__(self, state: ManagerState, creation: LogCreation, deletion: LogDeletion) -> None:
         self._state, self._creation, self._deletion = state, creation, deletion
+        # Future logs that were empty when their sources were cleaned for the last time.
+        self._begun_here: weakref.WeakSet[UnifiedLog] = weakref.WeakSet()
 
     def alter_log_dir(self, key: TopicPartition, log_dir: str) -> FutureLogMover | None:
         """See LogManager.alter_replica_log_dir."""
@@ -75,7 +78,10 @@ class LogMoves:
                 raise UnknownTopicOrPartitionError(f"there is no log of {key} here")
             if dir_of(current) == log_dir:
                 return None
-            self._creation.get_or_create(key, False, True, current.topic_id, None)
+            is_new = state.table.get(key, is_future=True) is None
+            future = self._creation.get_or_create(key, False, True, current.topic_id, None)
+            if is_new:
+                self._begun_here.add(future)
             state.cleaning.move_begins(key)
             return FutureLogMover(self, key)
 
@@ -121,7 +127,8 @@ class LogMoves:
         if update_high_watermark and source is not None:
             future.update_high_watermark(source.high_watermark)
         if source is not None:
-            state.cleaning.moved(key, dir_of(source), dir_of(future))
+            state.cleaning.moved(key, dir_of(source), dir_of(future),
+                                 is_clean=future in self._begun_here)
         state.table.promote(future)
         if source is not None:
             log_dir = dir_of(source)
