@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/seglog"
 ROOMS = "log,recovery,manager,storage"
 TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden", "cleaner",
-         "objects", "hostile/test_skipping.py", "sequences/test_recorded_sequences.py",
+         "objects", "absurd", "hostile/test_skipping.py", "sequences/test_recorded_sequences.py",
          "differential/test_recorded_loads.py"]
 QUICK = "not kafka and not spark and not slow and not judge"
 # What every test file imports; a fork has it already.

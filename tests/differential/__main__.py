@@ -12,17 +12,24 @@ from pathlib import Path
 from tests.differential import recorder
 from tests.differential.cases import plan
 from tests.differential.judge import Judge, Loader
-from tests.differential.ours import load
+from tests.differential.ours import load_aloud
 from tests.differential.predict import predict
 from tests.support import golden, recorded
 
-LOADERS: dict[str, tuple[Loader, bool]] = {"load": (load, False), "predict": (predict, True)}
+LOADERS: dict[str, tuple[Loader, bool]] = {"load": (load_aloud, False), "predict": (predict, True)}
 
 
 def replay(path: Path) -> int:
     """Prints each recorded case that our side answers in another way."""
     with recorder.Recorder(golden.unpack()) as ours:
         return recorded.told(ours.replayed(recorded.read(path)[1]))
+
+
+def retell(path: Path) -> int:
+    """Records again what only we have, and nothing of what Kafka answered."""
+    with recorder.Recorder(golden.unpack()) as ours:
+        recorded.write(path, list(ours.retold(recorded.read(path)[1])))
+    return 0
 
 
 def main() -> int:
@@ -37,8 +44,8 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print both answers")
     recorded.add_options(parser)
     args = parser.parse_args()
-    if args.replay:
-        return replay(args.replay)
+    if args.replay or args.retell:
+        return replay(args.replay) if args.replay else retell(args.retell)
     if args.record:
         count = recorder.write(args.record, args.seed,
                                range(args.first, args.first + args.cases),

@@ -10,21 +10,27 @@ import hashlib
 import re
 from typing import Any
 
+from tests.support.transcript import not_kafkas
+
 State = dict[str, Any]
 _FILES = ("files_loaded", "files_closed")
+#: What only we have, and what both log.
+OWN = ("where", "found", "said")
 _OF_LZ4 = re.compile(r"(?<=LZ4Exception: ).*", re.DOTALL)
 
 
-def differences(kafka: State, ours: State, *, partial: bool = False) -> list[str]:
-    """One line per difference; `partial` compares only what `ours` has."""
-    keys = [key for key in {**kafka, **ours} if key in ours or not partial]
+def differences(kafka: State, ours: State, *, partial: bool = False, root: str = "") -> list[str]:
+    """One line per difference; `partial` compares only what `ours` has. `root` is Kafka's."""
+    keys = [key for key in {**kafka, **ours}
+            if (key in ours or not partial) and key not in OWN]
     if ("error" in kafka) != ("error" in ours):
         return [f"error: Kafka {_failure(kafka)}, here {_failure(ours)}"]
     if isinstance(ours.get("segments"), dict):
         # Ours ends at the first segment that cannot tell its end, as Oracle.java alone does.
         kafka = {**kafka, "segments": _first_error(kafka.get("segments") or [])}
         keys.remove("producers")
-    found = []
+    found = [f"said: {line}" for line in not_kafkas(ours.get("said", []), kafka.get("said", []),
+                                                    root)]
     for key in keys:
         one, two = kafka.get(key), ours.get(key)
         if key in _FILES:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.differential.judge import Judge
 from tests.support.scratch import scratch
-from tests.differential.ours import load
+from tests.differential.ours import load_aloud
 from tests.kafka.conftest import kafka_lib
 
 __all__ = ["kafka_lib"]
@@ -28,7 +28,7 @@ def home() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
     """Kafka's loader and seglog's, beside each other."""
-    with Judge(golden, load) as running:
+    with Judge(golden, load_aloud) as running:
         yield running
 
 

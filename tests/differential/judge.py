@@ -75,14 +75,16 @@ class Judge:
             except Exception as error:
                 ours, wrong = {}, ["".join(traceback.format_exception(error)[-4:])]
             kafka = self.oracle.answer()
-            return Verdict(case, done, kafka, ours, wrong or list(self._wrong(kafka, ours)))
+            return Verdict(case, done, kafka, ours, wrong or list(self._wrong(kafka, ours, theirs)))
         finally:
             shutil.rmtree(home, ignore_errors=True)
 
-    def _wrong(self, kafka: dict[str, State], ours: dict[str, State]) -> Iterator[str]:
+    def _wrong(self, kafka: dict[str, State], ours: dict[str, State],
+               root: Path) -> Iterator[str]:
         for name, state in kafka.items():
             if name in ours:
-                for line in differences(state, ours[name], partial=self.partial):
+                for line in differences(state, ours[name], partial=self.partial,
+                                        root=str(root)):
                     yield f"{name}: {line}"
             elif not self.partial:
                 yield f"{name}: not in our answer"

@@ -9,10 +9,11 @@ from typing import Any
 
 from tests.kafka import harness
 from tests.kafka.answering import Answering
+from tests.support.transcript import JVM_OPTIONS
 
 #: Room for the largest array that a damaged length asks for: what Kafka does about one shall not
 #: depend on the heap.
-_OPTIONS = ["-Xmx4g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+_OPTIONS = ["-Xmx4g", *JVM_OPTIONS]
 #: A log that failed to load keeps its maps until a collection; a fresh JVM is cheaper.
 _LOADS_PER_JVM = 3000
 

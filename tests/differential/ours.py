@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ from seglog.errors import (
     CorruptDataError, InvalidTopicPartitionError, KafkaStorageError, LogLoadError,
 )
 from seglog.model import TopicPartition
+from seglog.recovery.callbacks import NullListener
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import DirectoryKind, parse_directory_name
+from tests.support.transcript import held, listening, plain
 
 State = dict[str, Any]
 
@@ -66,17 +70,34 @@ def inputs_of(root: Path, config: Mapping[str, str]) -> Iterator[tuple[Path, Loa
 def load(root: Path, config: Mapping[str, str], **options: Any) -> dict[str, State]:
     """{partition directory: state} as Oracle.java gives it; the directories are changed. `options`
     are those of `load_log`."""
-    found = {}
-    for path, inputs in inputs_of(root, config):
-        if isinstance(inputs, str):
-            state: State = {"error": "KafkaException", "message": inputs}
-        else:
-            state = load_one(path, inputs, **options)
-        for told in (state, state.get("segments")):
-            if isinstance(told, dict) and "message" in told:
-                told["message"] = told["message"].replace(str(root), "")
-        found[path.name] = {**state, "files_closed": files(path)}
-    return found
+    return {path.name: _state(root, path, inputs, **options)
+            for path, inputs in inputs_of(root, config)}
+
+
+def _state(root: Path, path: Path, inputs: LoadInputs | str, **options: Any) -> State:
+    if isinstance(inputs, str):
+        state: State = {"error": "KafkaException", "message": inputs}
+    else:
+        state = load_one(path, inputs, **options)
+    for told in (state, state.get("segments")):
+        if isinstance(told, dict) and "message" in told:
+            told["message"] = told["message"].replace(str(root), "")
+    return {**state, "files_closed": files(path)}
+
+
+def load_aloud(root: Path, config: Mapping[str, str]) -> dict[str, State]:
+    """`load` with the lines that each load logs, as `said`, and its findings, as `found`."""
+    found: list[str] = []
+    listener = NullListener()
+    listener.finding = lambda one: found.append(
+        plain(json.dumps(one.to_dict(), default=str), str(root)))
+    with listening(root) as said:
+        states = {}
+        for path, inputs in inputs_of(root, config):
+            states[path.name] = {**_state(root, path, inputs, listener=listener),
+                                 "said": [*said.taken(), *held(path)], "found": found[:]}
+            found.clear()
+    return states
 
 
 def load_one(path: Path, inputs: LoadInputs, **options: Any) -> State:
@@ -84,12 +105,17 @@ def load_one(path: Path, inputs: LoadInputs, **options: Any) -> State:
     try:
         log = load_log(str(path), inputs, **options)
     except LogLoadError as error:
-        return {"error": error.kafka_name, "message": str(error)}
+        return {"error": error.kafka_name, "message": str(error), "where": _where(error)}
     except KafkaStorageError as error:
-        return {"error": error.kafka_name, "message": str(error.strerror)}
+        return {"error": error.kafka_name, "message": str(error.strerror), "where": _where(error)}
     state = {**state_of(log), "files_loaded": files(path)}
     log.close()
     return state
+
+
+def _where(error: LogLoadError | KafkaStorageError) -> str:
+    file = error.file and os.path.basename(error.file)
+    return f"{error.code} {file} {error.position} {error.expected} {error.found}"
 
 
 def state_of(log: LoadedLog) -> State:

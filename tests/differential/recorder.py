@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from seglog.cli.recover import dry_run
+from seglog.recovery.callbacks import NullListener
 from tests.differential.cases import Case, plan
-from tests.differential.compare import is_free, plain
+from tests.differential.compare import OWN, is_free, plain
 from tests.differential.judge import Judge
 from tests.support.scratch import scratch
-from tests.differential.ours import State, load
+from tests.differential.ours import State, load_aloud
 from tests.differential.sources import Sources
-from tests.support import golden, recorded
+from tests.differential.told import settings_of, told
+from tests.support import golden, recorded, transcript
 from tests.support.recorded import Branches, Line, digest, short_name
 
 RECORDING = Path(__file__).parent / "recorded.jsonl"
@@ -31,22 +35,26 @@ def unworded(state: State) -> State:
     return {key: plain(value) for key, value in plain(state).items()}
 
 
-def line_of(question: str, states: dict[str, State]) -> Line:
+def line_of(question: str, states: dict[str, State], predicted: str) -> Line:
     """Digests of what a load comes to: of the directories together, and of each file when the log
-    is loaded and when it is closed."""
+    is loaded and when it is closed. `told` is what only we have, `predicted` by a dry run first."""
     state: dict[str, list[Any]] = {}
+    own: dict[str, list[Any]] = {"dry_run": [predicted]}
     files: dict[str, list[Any]] = {}
     for directory, whole in sorted(states.items()):
-        told = unworded(whole)
-        for key, value in told.items():
-            if key not in _FILES:
+        answer = unworded(whole)
+        for key, value in answer.items():
+            if key in OWN:
+                own.setdefault(key, []).append([directory, value])
+            elif key not in _FILES:
                 state.setdefault(key, []).append([directory, value])
         for key in _FILES:
-            for name, file in told.get(key, {}).items():
-                if not is_free(name, file, told.get("error")):
+            for name, file in answer.get(key, {}).items():
+                if not is_free(name, file, answer.get("error")):
                     files.setdefault(short_name(name), []).append([directory, key, file])
-    return {"question": question, "state": {key: digest(value) for key, value in state.items()},
-            "file": {name: digest(file) for name, file in files.items()}}
+    return {"question": question, **{part: {key: digest(value) for key, value in of.items()}
+                                     for part, of in (("state", state), ("file", files),
+                                                      ("told", own))}}
 
 
 def question_of(case: Case, root: Path) -> str:
@@ -55,6 +63,13 @@ def question_of(case: Case, root: Path) -> str:
         [str(path.relative_to(root)),
          hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""]
         for path in sorted(root.rglob("*"))]])
+
+
+def dry_run_of(case: Case, root: Path) -> str:
+    """All that a dry run tells, with each segment read."""
+    settings = settings_of(case.config, "verify", threads=1)
+    outcome = dry_run(str(root), settings, NullListener())
+    return transcript.plain(json.dumps(told(outcome, settings), default=str), str(root))
 
 
 class Recorder:
@@ -81,7 +96,8 @@ class Recorder:
         try:
             done = case.build(self.sources, root)
             question = question_of(case, root)
-            return done, line_of(question, load(root, dict(case.config)))
+            predicted = dry_run_of(case, root)
+            return done, line_of(question, load_aloud(root, dict(case.config)), predicted)
         finally:
             shutil.rmtree(root.parent, ignore_errors=True)
 
@@ -92,6 +108,11 @@ class Recorder:
             wrong = list(recorded.differences({key: line[key] for key in now}, now))
             if wrong:
                 yield line["name"], f"{'; '.join(wrong[:8])}\n    {command(line)}"
+
+    def retold(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines with what only we have as it is now."""
+        for line in lines:
+            yield recorded.retold(line, self.loaded(line["seed"], line["number"])[1])
 
     def choose(self, seed: int, numbers: range, most: int) -> list[int]:
         """Of these cases those that take the most paths of the package."""
@@ -122,10 +143,10 @@ def record(judge: Judge, cases: Iterable[tuple[int, int]]) -> Iterator[Line]:
             continue
         root = judge.home / f"{case.name}-question" / "data"
         case.build(judge.sources, root)
-        question = question_of(case, root)
+        question, predicted = question_of(case, root), dry_run_of(case, root)
         shutil.rmtree(root.parent)
         yield {"name": case.name, "seed": seed, "number": number,
-               **line_of(question, verdict.ours)}
+               **line_of(question, verdict.ours, predicted)}
 
 
 def write(path: Path, seed: int, numbers: range, most: int) -> int:
@@ -133,7 +154,7 @@ def write(path: Path, seed: int, numbers: range, most: int) -> int:
     home = golden.unpack()
     with Recorder(home) as recorder:
         kept = recorder.choose(seed, numbers, most)
-    with Judge(home, load) as judge:
+    with Judge(home, load_aloud) as judge:
         lines = list(record(judge, [*MET, *((seed, number) for number in kept)]))
     lines = recorded.steady("tests.differential", lines, path)
     recorded.write(path, lines)

@@ -5,38 +5,19 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from seglog.cli.recover import (
-    DirectoryOutcome, RecoverySettings, dry_run, recover_directories,
-)
-from seglog.config import BrokerConfig
+from seglog.cli.recover import dry_run, recover_directories
 from seglog.recovery.callbacks import NullListener
 from tests.differential.cases import plan
 from tests.differential.sources import Sources
+from tests.differential.told import settings_of, told
 from tests.support.effort import how_many
 from tests.support.fingerprint import fingerprint
 
 SEED = 5
 CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 120, 20)
-
-
-def told(outcome: DirectoryOutcome, settings: RecoverySettings) -> dict[str, Any]:
-    """Everything that is printed, but for the time that it took."""
-    return {"rows": outcome.part(settings).partitions, "states": outcome.states,
-            "clean": outcome.is_clean,
-            "findings": [one.to_dict() for one in outcome.findings],
-            "error": outcome.error and str(outcome.error)}
-
-
-def settings_of(config: tuple[tuple[str, str], ...], level: str) -> RecoverySettings:
-    reads_all = level == "verify"
-    broker = BrokerConfig(sanity_check_level="full" if reads_all else level,
-                          num_recovery_threads_per_data_dir=2)
-    return RecoverySettings(broker, broker.log_config(dict(config)), full_states=True,
-                            reads_all=reads_all)
 
 
 @pytest.mark.parametrize("level", ["kafka", "full", "verify"])

@@ -167,18 +167,33 @@ public class Oracle {
         ObjectNode out = JSON.createObjectNode();
         File[] dirs = root.listFiles(File::isDirectory);
         Arrays.sort(dirs);
+        SAID.reset();
         for (File dir : dirs) {
-            out.set(dir.getName(), loadOne(root, dir, props, clean, scheduler,
+            ObjectNode state = loadOne(root, dir, props, clean, scheduler,
                 // One failure takes a directory offline, and then no log of it could be closed.
                 lines ? new LogDirFailureChannel(1) : dead,
-                recoveryPoints, startOffsets));
+                recoveryPoints, startOffsets);
+            if (lines) state.set("said", said());
+            out.set(dir.getName(), state);
         }
         scheduler.shutdown();
         return out;
     }
 
+    static final ByteArrayOutputStream SAID = new ByteArrayOutputStream();
+
+    /** The lines that were logged since the last call. */
+    static ArrayNode said() {
+        ArrayNode found = JSON.createArrayNode();
+        for (String line : SAID.toString(java.nio.charset.StandardCharsets.UTF_8).split("\n"))
+            if (line.matches("(DEBUG|INFO|WARN|ERROR) .*")) found.add(line);
+        SAID.reset();
+        return found;
+    }
+
     static void answerLines() throws Exception {
         lines = true;
+        System.setErr(new PrintStream(SAID, true, "UTF-8"));
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = in.readLine()) != null; ) {
             JsonNode asked = JSON.readTree(line);

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.source_files import ROOT
+
 
 class Answering:
     """Starts the command when it is first asked, and again after `most` questions; `with` ends
@@ -25,7 +27,7 @@ class Answering:
         if self._process is None:
             self._process = subprocess.Popen(
                 self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+                stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"}, cwd=ROOT)
             self._asked = 0
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question).encode() + b"\n")

@@ -1,7 +1,7 @@
 """Drives seglog's UnifiedLog through sequences of operations: our side of Driver.java, which says
 what the lines are.
 
-    python tests/kafka/drive.py WORK_DIR < sequences.jsonl > results.jsonl
+    python -m tests.kafka.drive WORK_DIR < sequences.jsonl > results.jsonl
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from seglog.log.scheduler import ScheduledTask, Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.storage.isolation import Isolation
+from tests.support.transcript import held, listening
 
 Json = dict[str, Any]
 #: Kafka's FetchIsolation in our words.
@@ -73,6 +74,7 @@ class Driver:
         self.failures, self.is_left_closed = LogDirFailureChannel(), False
         self.last_clean: int | None = None
         self.rounds = 0  # every other one in several threads
+        self.own: list[str] = []  # what only our answers have
         path.mkdir(parents=True, exist_ok=True)
         self.log = self._open(True, 0, 0)
 
@@ -93,13 +95,20 @@ class Driver:
         return found or {}
 
     def _append(self, op: Json) -> Json:
-        return _appended(self.log.append_as_leader(
+        return self._appended(self.log.append_as_leader(
             base64.b64decode(op["records"]), op["epoch"],
             origin=AppendOrigin[op.get("origin", "CLIENT")],
             transaction_version=op.get("txn_version", 0)))
 
     def _append_follower(self, op: Json) -> Json:
-        return _appended(self.log.append_as_follower(base64.b64decode(op["records"]), op["epoch"]))
+        return self._appended(self.log.append_as_follower(
+            base64.b64decode(op["records"]), op["epoch"]))
+
+    def _appended(self, info: LogAppendInfo) -> Json:
+        self.own.append(f"  {info}")
+        return {"first_offset": info.first_offset, "last_offset": info.last_offset,
+                "max_timestamp": info.max_timestamp, "log_append_time": info.log_append_time,
+                "valid_bytes": info.valid_bytes}
 
     def _roll(self, op: Json) -> Json:
         return {"base_offset": self.log.roll()}
@@ -170,6 +179,7 @@ class Driver:
         found = self.log.read(op["offset"], op["max_bytes"], ISOLATION_OF[op["isolation"]],
                               op["min_one"])
         where, data = found.fetch_offset_metadata, bytes(found.records)
+        self.own.append(f"  {where} {found.first_entry_incomplete} {found.aborted_transactions}")
         return {"offset": where.message_offset, "segment": where.segment_base_offset,
                 "position": where.relative_position_in_segment, "bytes": len(data),
                 "sha256": hashlib.sha256(data).hexdigest(),
@@ -178,6 +188,7 @@ class Driver:
 
     def _timestamp(self, op: Json) -> Json:
         found = self.log.offset_for_timestamp(op["ts"])
+        self.own.append(f"  {found}")
         return {} if found is None else {"timestamp": found.timestamp, "offset": found.offset}
 
     def _reopen(self, op: Json) -> None:
@@ -187,6 +198,7 @@ class Driver:
         else:
             self.log.close_handlers()
         self.scheduler.run_due()
+        self.own += held(self.path)
         self.is_left_closed = True
         self.log = self._open(op["clean"], recovery_point, start_offset)
         self.is_left_closed = False
@@ -252,34 +264,41 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _appended(info: LogAppendInfo) -> Json:
-    return {"first_offset": info.first_offset, "last_offset": info.last_offset,
-            "max_timestamp": info.max_timestamp, "log_append_time": info.log_append_time,
-            "valid_bytes": info.valid_bytes}
-
-
 def _error(error: Exception) -> Json:
     return {"error": getattr(error, "kafka_name", None) or type(error).__name__}
 
 
+def _texts_of(error: Exception) -> list[str]:
+    """An exception in Kafka's words, and what only ours tells."""
+    own = [str(getattr(error, name, None))
+           for name in ("code", "file", "position", "expected", "found")]
+    return [f"{_error(error)['error']}: {error}", f"  {own}"]
+
+
 def run_sequence(work_dir: Path, sequence: Json) -> Json:
     """The answer to one line."""
-    driver = Driver(work_dir / sequence["name"] / "t-0", sequence["config"])
-    results = []
-    for op in sequence["ops"]:
+    with listening(work_dir / sequence["name"]) as said:
+        driver = Driver(work_dir / sequence["name"] / "t-0", sequence["config"])
+        results, lines = [], [said.taken()]
+        for op in sequence["ops"]:
+            try:
+                results.append(driver.run(op))
+                lines.append([])
+            except Exception as error:
+                results.append(_error(error))
+                lines.append([*map(said.plain, _texts_of(error))])
+            driver.scheduler.run_due()
+            lines[-1] += [*driver.own, *said.taken()]
+            driver.own.clear()
         try:
-            results.append(driver.run(op))
-        except Exception as error:
-            results.append(_error(error))
-        driver.scheduler.run_due()
-    try:
-        state = driver.state()
-        driver.log.close()
-        driver.scheduler.run_due()
-    except Exception as error:  # Driver.java ends here; the lines that follow have their answers
-        state = _error(error)
+            state = driver.state()
+            driver.log.close()
+            driver.scheduler.run_due()
+        except Exception as error:  # Driver.java ends here; the next lines have their answers
+            state = _error(error)
+        lines.append([*said.taken(), *held(driver.path)])
     return {"name": sequence["name"], "results": results, "state": state,
-            "files": driver.files()}
+            "files": driver.files(), "said": lines}
 
 
 def main() -> None:

@@ -37,11 +37,13 @@ def test_a_whole_log_is_left_alone(written: Path) -> None:
     assert {path.name: path.read_bytes() for path in written.iterdir()} == before
 
 
-def test_nothing_stays_behind_a_hole(written: Path) -> None:
-    at = bases(written)[3]
+@pytest.mark.parametrize("flushed", [0, 3])
+def test_nothing_stays_behind_a_hole(written: Path, flushed: int) -> None:
+    """Also in the segment at which the recovery begins."""
+    at, point = bases(written)[3], bases(written)[flushed]
     log = written / f"{at:020d}.log"
     log.write_bytes(log.read_bytes()[:-1])
-    end = cut_to_first_hole(str(written), 0)
+    end = cut_to_first_hole(str(written), point)
     assert end is not None and at <= end < bases(written)[-1] + 2
     assert bases(written)[-1] == at
     assert all(int(path.stem) <= end for path in written.glob("*.snapshot"))

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from seglog.errors import KafkaStorageError, LogLoadError
+from seglog.recovery.findings import Severity, finding
+from seglog.recovery.loader import unreadable
 from seglog.recovery.loader_failures import (
     CorruptRecord, InvalidOffset, InvalidRecord, IoFailure, LoaderFailure, OffsetOverflow,
 )
@@ -40,3 +42,13 @@ def test_a_refused_read_takes_the_directory_offline(number: int | None, expected
         assert (error.errno, error.kafka_name, error.file, error.position) == (
             expected, "IOException", "/k/t-0/5.log", 7)
         assert one.to_finding("t-0").kafka_error == "IOException"
+
+
+@pytest.mark.parametrize(("number", "code", "severity"), [
+    (errno.ENOENT, "file-missing", Severity.INFO),
+    (errno.EACCES, "directory-unreadable", Severity.ERROR)])
+def test_a_directory_that_cannot_be_listed(number: int, code: str, severity: Severity) -> None:
+    """A topic that a broker deletes meanwhile is no problem."""
+    error = KafkaStorageError(number, "why", "/k/t-0")
+    assert unreadable(error) == finding(code, directory="t-0", message=str(error))
+    assert unreadable(error).severity is severity

@@ -33,6 +33,12 @@ def replay(path: Path) -> int:
     return recorded.told(recorder.replayed(recorded.read(path)[1]))
 
 
+def retell(path: Path) -> int:
+    """Records again what only we say, and nothing of what Kafka answered."""
+    recorded.write(path, list(recorder.retold(recorded.read(path)[1])))
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sequences", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
@@ -48,6 +54,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.record or args.replay:
         return record(args) if args.record else replay(args.replay)
+    if args.retell:
+        return retell(args.retell)
     sequences: Iterable[Sequence] = generate(
         args.seed, range(args.first, args.first + args.cases),
         CLEANED_THEMES if args.clean else THEMES)

@@ -13,11 +13,14 @@ from tests.oracle import batch as v2
 from tests.oracle.files import (decode_offset_index, decode_snapshot, decode_time_index,
                                 decode_txn_index)
 from tests.oracle.wire import OracleError
+from tests.support.transcript import not_kafkas
 
 Answer = dict[str, Any]
 #: A machine's limits and no answer about the log: any error on our side is as good.
 _MACHINE = {"OutOfMemoryError", "StackOverflowError"}
 _LONGEST = 400
+#: Java's own words for these are those of its buffers and streams.
+_WITHOUT_TEXT = {"IndexOutOfBoundsException", "IllegalArgumentException", "KafkaException"}
 
 
 def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir: Path,
@@ -28,6 +31,7 @@ def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir
     memory (docs/differences.md): the comparison ends there.
     """
     until = closed_at(sequence["ops"], kafka["results"])
+    yield from _said(sequence["ops"][:until], kafka["said"], ours["said"], kafka_dir.parent)
     if until < len(sequence["ops"]):
         yield from _results(sequence["ops"][:until], kafka["results"][:until],
                             ours["results"][:until])
@@ -51,6 +55,16 @@ def _results(ops: list[Answer], kafka: list[Answer], ours: list[Answer]) -> Iter
         if not same:
             yield f"op {number} {told(op)}: {short(mine)}, {short(theirs)} in Kafka"
             return
+
+
+def _said(ops: list[Answer], kafka: list[list[str]], ours: list[list[str]],
+          home: Path) -> Iterator[str]:
+    """Lines and exceptions that Kafka does not have: it says more, and may say it elsewhere."""
+    for number, (op, theirs, mine) in enumerate(zip(ops, kafka[1:], ours[1:], strict=False)):
+        for line in not_kafkas(mine, theirs, str(home)):
+            if line.partition(":")[0] not in _WITHOUT_TEXT and not any(
+                    one.partition(":")[0] in _MACHINE for one in theirs):
+                yield f"op {number} {told(op)} says {line}, {short(theirs)} in Kafka"
 
 
 def told(op: Answer) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 from tests.kafka import harness
 from tests.kafka.answering import Answering
 from tests.kafka.jars import cramjams_zstd
+from tests.support.transcript import JVM_OPTIONS
 
 #: Memory for the largest chunk that snappy allocates for a wrong 4-byte size; otherwise the answer
 #: depends on the heap.
-_OPTIONS = ["-Xmx1600m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+_OPTIONS = ["-Xmx1600m", *JVM_OPTIONS]
 #: Maps of removed indexes stay until a collection; a fresh JVM is cheaper than many of them.
 _SEQUENCES_PER_PROCESS = 500
 _SECONDS = 600.0
@@ -65,4 +66,4 @@ def kafka_as_released(home: Path) -> list[str]:
 
 def ours(home: Path) -> list[str]:
     """The command of our side, as anybody runs it."""
-    return [sys.executable, str(harness.HERE / "drive.py"), str(home)]
+    return [sys.executable, "-m", "tests.kafka.drive", str(home)]

@@ -31,15 +31,27 @@ def met(clean: bool) -> list[Sequence]:
 
 def line_of(sequence: Sequence, answer: dict[str, Any], until: int) -> Line:
     """Digests of an answer. `until` is the number of operations that count: after a reopening that
-    both refuse nothing is compared (tests/sequences/compare.py)."""
-    line = {"question": digest(sequence),
-            "op": {str(number): digest(result)
-                   for number, result in enumerate(answer["results"][:until])}}
+    both refuse nothing is compared (tests/sequences/compare.py). `told` has what each did to the
+    files and what it logged, of which only a part is Kafka's too."""
+    line: Line = {"question": digest(sequence),
+                  "op": " ".join(map(digest, answer["results"][:until]))}
+    said = answer["said"][:until + 1]
     if until == len(sequence["ops"]):
+        said = answer["said"]
         line["state"] = {key: digest(value) for key, value in answer["state"].items()}
         line["file"] = {short_name(name): digest(file) for name, file in answer["files"].items()}
-    # The numbers of operations are their places.
-    return {**line, "op": " ".join(line["op"].values())}
+    # The places in both are the operations'; `told` begins with the opening.
+    cleaned = {number for number, op in enumerate(sequence["ops"], 1) if op["op"] == "clean"}
+    return {**line, "told": " ".join(
+        digest(_of_cleaning(lines) if number in cleaned else lines)
+        for number, lines in enumerate(said))}
+
+
+def _of_cleaning(lines: list[str]) -> list[str]:
+    """The lines without the cleaner's, which tell times of files. Its threads come in any order,
+    and some write more than others before one of them fails."""
+    return sorted(line for line in lines
+                  if " LogCleaner - " not in line and ".cleaned" not in line)
 
 
 def sequence_of(line: Line) -> Sequence:
@@ -59,25 +71,37 @@ def command(line: Line) -> str:
     return f"python -m tests.sequences {which}"
 
 
-def replayed(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
-    """(name, what differs) of lines that our side does not answer as it was recorded."""
+def answered(lines: Iterable[Line]) -> Iterator[tuple[Line, Sequence, Line]]:
+    """Each line with its sequence, and the line that our side makes of it now."""
     home = scratch()
     try:
         for line in lines:
             sequence = sequence_of(line)
             answer = run_sequence(home, sequence)
             shutil.rmtree(home / sequence["name"], ignore_errors=True)
-            was = line["op"].split()
-            now = line_of(sequence, answer, len(was))
-            old = {key: line[key] for key in ("question", "op", "state", "file") if key in line}
-            for one in (old, now):
-                one["op"] = {f"{number} {sequence['ops'][number]['op']}": part for number, part
-                             in enumerate(one["op"].split()) if number < len(sequence["ops"])}
-            wrong = list(recorded.differences(old, now))
-            if wrong:
-                yield line["name"], f"{'; '.join(wrong[:8])}\n    {command(line)}"
+            yield line, sequence, line_of(sequence, answer, len(line["op"].split()))
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def replayed(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
+    """(name, what differs) of lines that our side does not answer as it was recorded."""
+    for line, sequence, now in answered(lines):
+        old = {key: line[key] for key in now}
+        names = [f"{number} {op['op']}" for number, op in enumerate(sequence["ops"])]
+        for one in (old, now):
+            one["op"] = dict(zip(names, one["op"].split(), strict=False))
+            one["told"] = dict(zip(["opening", *names, "closing"], one["told"].split(),
+                                   strict=False))
+        wrong = list(recorded.differences(old, now))
+        if wrong:
+            yield line["name"], f"{'; '.join(wrong[:8])}\n    {command(line)}"
+
+
+def retold(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines with what our side says now."""
+    for line, _, now in answered(lines):
+        yield recorded.retold(line, now)
 
 
 def choose(seed: int, numbers: range, clean: bool, most: int) -> list[int]:

@@ -8,7 +8,6 @@ from functools import partial
 from seglog.log.append_info import LogAppendInfo
 from seglog.log.local_log import LocalLog
 from seglog.log.producer_state_manager import ProducerStateManager
-from seglog.log.active_segment import max_segment_ms
 from seglog.log.watermarks import Watermarks
 
 __all__ = ["Rolling"]
@@ -37,7 +36,7 @@ class Rolling:
             f"offset_index_size = {files.offset_index.entries}/{files.offset_index.max_entries}, "
             f"time_index_size = {files.time_index.entries}/{files.time_index.max_entries}, "
             f"inactive_time_ms = {active.time_waited_for_roll(now, info.max_timestamp)}/"
-            f"{max_segment_ms(config) - active.jitter_ms})."))
+            f"{config.segment_ms - active.jitter_ms})."))
         # Old formats do not store their first offset; no append spans more than this.
         self.roll(info.first_offset if info.first_offset != -1
                   else info.last_offset - _INT32_MAX)

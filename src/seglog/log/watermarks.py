@@ -147,7 +147,9 @@ class Watermarks:
             found = self._reads.locate(max(found.message_offset, self.log_start_offset))
             if found.message_offset >= self._local.log_end_offset:
                 known = _UNKNOWN  # its position changes if the next batch begins a segment
-        _logger.debug(self._local.log_text(f"First unstable offset updated to {found}"))
+        if found != self._first_unstable and _logger.isEnabledFor(logging.DEBUG):
+            shown = "Optional.empty" if found is None else f"Optional[{found}]"
+            _logger.debug(self._local.log_text(f"First unstable offset updated to {shown}"))
         self._known_unstable = known
         self._first_unstable = found
         self._local.followers.wake()

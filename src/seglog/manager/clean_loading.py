@@ -25,6 +25,7 @@ from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.root import PartitionDirectory
+from seglog.recovery.snapshot_files import log_reading
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
     snapshot_name,
@@ -151,8 +152,7 @@ class CleanLoading:
             _loader_log.info("%sReloading from producer snapshot and rebuilding producer state "
                              "from offset %s", prefix, end)
         if has_snapshot:
-            _snapshot_log.info("Loading producer state from snapshot file '%s'",
-                               self._snapshot(key, end))
+            log_reading(end, self._snapshot(key, end))
         if key not in self._offsets[HIGH_WATERMARK_CHECKPOINT]:
             _log.info("No checkpointed highwatermark is found for partition %s", key)
         _log.info("Log loaded for partition %s with initial high watermark %d", key,
@@ -170,8 +170,7 @@ class CleanLoading:
         if end > base and files["has_snapshot"]:
             _snapshot_log.info("Deleted producer state snapshot %s", self._snapshot(key, end))
         if base > part.start_offsets[row] and files["segments"] > 1:
-            _snapshot_log.info("Loading producer state from snapshot file '%s'",
-                               self._snapshot(key, base))
+            log_reading(base, self._snapshot(key, base))
         elif base > part.start_offsets[row]:  # there is none, and it is deleted with the log start
             _snapshot_log.info("Wrote producer snapshot at offset %s with %s producer ids.", base,
                                0)

@@ -21,11 +21,17 @@ from seglog.recovery.findings import Report, finding
 from seglog.storage.paths import FileState, snapshot_name
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot
 
-__all__ = ["SnapshotNames", "Snapshots"]
+__all__ = ["SnapshotNames", "Snapshots", "log_reading"]
 
 _SYNCED: Final = 3
 
 _logger = logging.getLogger("seglog.ProducerStateManager")
+
+
+def log_reading(offset: int, path: str) -> None:
+    """Logs that a snapshot is read."""
+    _logger.info("Loading producer state from snapshot file 'SnapshotFile(offset=%s, file=%s)'",
+                 offset, path)
 
 
 class SnapshotNames:
@@ -231,7 +237,7 @@ class Snapshots:
             if size > SNAPSHOT_BYTES_MAX:
                 raise KafkaStorageError(errno.EFBIG, os.strerror(errno.EFBIG), self._path(name))
             path = self._path(name)
-            _logger.info("Loading producer state from snapshot file '%s'", path)
+            log_reading(offset, path)
             return decode_snapshot(self.disk.read(name, 0, size), file=path)
         except CorruptSnapshotError as error:
             if offset not in self._reported:
