@@ -370,7 +370,8 @@ class LocalLog:
         size = None if old.size else self.disk.size(old.log_name)
         if size is not None:
             self.disk.create(old.names(FileState.DELETED)[0], size)
-            self.disk.resize(old.log_name, 0)  # the successor may be preallocated with less
+            if size:  # the successor may be preallocated with less
+                self.disk.resize(old.log_name, 0)
         old.rename(FileState.LIVE, FileState.DELETED, keeps_log=size is not None)
 
     def delete_segment_files(self, segments: Sequence[SegmentFiles], *,
