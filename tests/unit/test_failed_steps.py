@@ -21,7 +21,7 @@ from seglog.storage.checkpoint_files import write_checkpoint
 from seglog.storage.lock import FileLock
 from seglog.storage.lock_holder import HELD, find_holder
 from seglog.storage.log_store import ListedDirectory
-from seglog.storage.textfile import read_small_file, replace_file, sync_directory, write_file
+from seglog.storage.textfile import read_small_file, replace_file, sync_path, write_file
 from tests.support.facts import facts_of
 from tests.support.held import open_files
 
@@ -123,7 +123,7 @@ def test_a_directory_whose_commit_cannot_be_finished_is_not_locked(
 
 @pytest.mark.parametrize(("owner", "name", "at", "is_there"), [
     (os, "fsync", 1, True), (os, "replace", 1, True), (os, "fsync", 2, False),
-    (textfile, "create_file", 1, False), (textfile, "sync_directory", 1, False)])
+    (textfile, "create_file", 1, False), (textfile, "sync_path", 1, False)])
 def test_a_small_file_that_cannot_be_replaced(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: int,
         is_there: bool) -> None:
@@ -137,7 +137,7 @@ def test_a_small_file_that_cannot_be_replaced(
         "class": "KafkaStorageError", "code": "io", "errno": errno.ENOSPC, "file": str(path),
         "cause": "OSError", "text": "[Errno 28] Error while writing to checkpoint file "
         f"{path}: No space left on device: '{path}'"}
-    renamed = owner is os and (name, at) == ("fsync", 2) or name == "sync_directory"
+    renamed = owner is os and (name, at) == ("fsync", 2) or name == "sync_path"
     assert path.read_text() == ("new" if renamed else "old")
     assert (tmp_path / "checkpoint.tmp").exists() is is_there
 
@@ -177,7 +177,7 @@ def test_reads_and_syncs_that_fail_close_their_files(
     (tmp_path / "small").write_bytes(b"x")
     for call, owner, name in ((lambda: read_small_file(tmp_path / "small", 9),
                                textfile.native_file, "read_at"),
-                              (lambda: sync_directory(tmp_path), os, "fsync"),
+                              (lambda: sync_path(tmp_path), os, "fsync"),
                               (lambda: write_file(tmp_path / "new", b""), os, "fsync")):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
             failing(patch, owner, name)

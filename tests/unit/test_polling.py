@@ -27,6 +27,10 @@ class Log:
     def refresh(self) -> None:
         self.at += 1
 
+    def check(self, log: Log) -> None:
+        """As TopicWatch, before the log's end is asked for."""
+        assert log is self and self.did[-1:] != ["log_end"]
+
     def close(self) -> None:
         self.did.append("closed")
 
@@ -45,7 +49,7 @@ class Log:
 def follow(monkeypatch: pytest.MonkeyPatch) -> Any:
     def begin(log: Log, start: int, stop: int | None = None, timeout: float | None = None) -> Any:
         given: Any = log
-        found = PollingFollower(given, start, stop, "log_end", timeout, log.read)
+        found = PollingFollower(given, start, stop, "log_end", timeout, given, log.read)
         monkeypatch.setattr(polling.time, "monotonic", lambda: log.clock)
         monkeypatch.setattr(found._closed, "wait", log.wait)
         return found
