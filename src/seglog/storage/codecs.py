@@ -255,7 +255,7 @@ def _snappy_as_read(magic: int, payload: Buffer, max_bytes: int) -> memoryview:
     from seglog.storage.codec_streams import as_records_are_read  # its streams ask this module
 
     try:
-        out = as_records_are_read(SNAPPY, magic, payload, max_bytes)
+        out = as_records_are_read(SNAPPY, magic, memoryview(payload), max_bytes)
     except StreamError as error:
         raise _refused(SNAPPY, error.message, len(payload)) from None
     if len(out) > max_bytes:
