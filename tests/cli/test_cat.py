@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,19 @@ def test_follows_what_is_appended_until_ctrl_c(golden: Path, golden_copy: Any) -
     process.stderr.close()
     assert seen == wanted
     assert errors == b""
+
+
+def test_a_topic_that_is_created_again_ends_it(tmp_path: Path) -> None:
+    path, new = tmp_path / "t-0", tmp_path / "new" / "t-0"
+    for number, one in enumerate((path, new), 1):
+        with seglog.open(one, topic_id=uuid.UUID(int=number << 100)) as log:
+            log.append_many([one.parent.name.encode()] * number)
+    process = start("-q", "-f", "%s\\n", str(path))
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == tmp_path.name.encode() + b"\n"
+    path.rename(tmp_path / "t-0.old")
+    new.rename(path)
+    assert process.stdout.read() == b"" and process.wait(120) == 2
+    assert b"deleted and created again" in process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()

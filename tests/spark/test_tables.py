@@ -263,7 +263,7 @@ def test_filters_and_replicas(tables: SparkSession, golden: Path, tmp_path: Path
         [str(tmp_path / "disk1"), str(tmp_path / "disk2")])
     assert {row.path for row in both.collect()} == {str(tmp_path / "disk1"),
                                                      str(tmp_path / "disk2")}
-    for options in ({"subscribe": topic}, {"subscribePattern": topic},
+    for options in ({"subscribe": topic}, {"subscribePattern": f"\\Q{topic[1:]}\\E$"},
                     {"assign": f'{{"{topic}":[0]}}'}):
         for name in ("segments", "findings"):
             found = {row.directory for row in table(tables, name, root, **options).collect()}

@@ -22,6 +22,7 @@ from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.polling import TopicWatch
 from seglog.storage.selection import is_internal, select_partitions
 
 __all__ = ["add_parser", "run"]
@@ -82,6 +83,7 @@ class _Source(NamedTuple):
     bounds: Bounds
     formatter: Formatter
     gaps: GapReport
+    topic: TopicWatch
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,7 +147,8 @@ def _sources(args: argparse.Namespace) -> list[_Source]:
         log = found[tp].open()
         formatter = _formatter(args, tp)
         bounds = bounds_of(args.offset, log, str(tp), args.isolation, args.on_damage)
-        sources.append(_Source(tp, log, bounds, formatter.with_unpacked(unpack), GapReport()))
+        sources.append(_Source(tp, log, bounds, formatter.with_unpacked(unpack), GapReport(),
+                               TopicWatch()))
     return sources
 
 
@@ -167,6 +170,8 @@ def _print(args: argparse.Namespace, sources: Sequence[_Source]) -> None:
     reported = [False] * len(sources)
     while True:
         for number, source in enumerate(sources):
+            if not args.exit:
+                source.topic.check(source.log)
             for raw, rows, after in _batches(args, source, nexts[number], left):
                 out.write(raw)
                 if args.unbuffered:

@@ -8,7 +8,6 @@ open files read-only.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, 
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
 from seglog.spark.locations import directories, require_local
+from seglog.spark.option_values import java_pattern
 from seglog.spark.read_options import SPLIT_BYTES, ReadOptions, parse_options
 from seglog.spark.table_columns import Columns, alternate, arrow_schema, row_batches, struct_type
 from seglog.storage.discover import FoundDirectory, find_directories
@@ -266,7 +266,8 @@ class TableReader(CheckedOnArrival, DataSourceReader):
         if options.subscribe is not None:
             return tp.topic in options.subscribe
         if options.subscribe_pattern is not None:
-            return re.fullmatch(options.subscribe_pattern, tp.topic) is not None
+            return java_pattern(options.subscribe_pattern, "subscribePattern").search(
+                tp.topic) is not None
         return True
 
     def _check_named(self, there: set[TopicPartition]) -> None:
