@@ -90,7 +90,7 @@ class Ours:
         found = self.log.topic_id
         assert found is not None
         key = TopicIdPartition(found.bytes, KEY.topic, KEY.partition)
-        self.tiering._tasks[CopyTask, key].task.run()
+        self.tiering._tasks.of(key)[CopyTask].run()
 
 
 def write(log: UnifiedLog, rng: random.Random, batches: int) -> None:
