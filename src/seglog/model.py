@@ -74,7 +74,11 @@ class AbortedTxn(NamedTuple):
         return min(self.last_stable_offset, self.last_offset + 1) >= end_offset
 
     def __str__(self) -> str:
-        return (f"AbortedTxn(version=0, producerId={self.producer_id}, "
+        return self.described(0)
+
+    def described(self, version: int) -> str:
+        """Kafka's text of an entry of this version."""
+        return (f"AbortedTxn(version={version}, producerId={self.producer_id}, "
                 f"firstOffset={self.first_offset}, lastOffset={self.last_offset}, "
                 f"lastStableOffset={self.last_stable_offset})")
 

@@ -299,6 +299,6 @@ def check_txn_index(index: TxnIndexFile, base_offset: int) -> str | None:
                 position=position)
         found = AbortedTxn(*fields)
         if found.last_offset < base_offset:
-            return (f"Last offset of aborted transaction {found} in index {path} is less than "
-                    f"start offset {base_offset}")
+            return (f"Last offset of aborted transaction {found.described(version >> 8)} in index "
+                    f"{path} is less than start offset {base_offset}")
     return None

@@ -152,11 +152,14 @@ class _Tidying:
     # ---- passes two and three -----------------------------------------------------------------
 
     def _complete_swaps(self, names: list[str]) -> None:
-        bounds = []
+        bounds, found = [], set(names)  # opening a segment creates files, which join the names
         for name in names:
             self._report("swap-complete", name)
             parsed = parse_file_name(name)
-            if parsed.kind is FileKind.LOG and parsed.offset is not None:
+            if parsed.kind is FileKind.LOG and parsed.offset is not None and name in found:
+                _logger.info("Found log file %s from interrupted swap operation, which is "
+                             "recoverable from %s files by renaming.", self._path(name),
+                             FileState.SWAP.value)
                 bounds.append((parsed.offset, self._swap_end(parsed.offset, names)))
         if bounds:
             self._remove_range(min(base for base, _ in bounds), max(end for _, end in bounds))
@@ -177,8 +180,6 @@ class _Tidying:
         segment = SegmentFiles(self.disk, base, self.config, FileState.SWAP)
         if self.disk.size(segment.log_name) is None:
             self.disk.create(segment.log_name)
-        _logger.info("Found log file %s from interrupted swap operation, which is recoverable from "
-                     "%s files by renaming.", segment.log_path, FileState.SWAP.value)
         end = segment.read_next_offset()
         for name in (segment.log_name, segment.offset_index.name):
             if name not in self.others:
