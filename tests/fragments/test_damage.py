@@ -198,16 +198,21 @@ def test_a_commit_is_finished_from_its_journal(journal: Path) -> None:
     assert [len(found[key]) for key in sorted(found)] == [70, 0, 0, 9]
 
 
-def test_any_changed_byte_of_a_journal_is_noticed(journal: Path) -> None:
-    content = journal.read_bytes()
+def with_changed_bytes(path: Path, masks: tuple[int, ...]) -> Iterator[None]:
+    """Changes a byte of the file by a mask, one after the other, and at last none."""
+    content = path.read_bytes()
+    assert content
     for at in range(len(content)):
-        for mask in (1, 4, 32):
-            changed = bytearray(content)
-            changed[at] ^= mask
-            journal.write_bytes(changed)
-            with pytest.raises(KafkaStorageError, match=UNREADABLE):
-                finish_commit(str(journal.parent.parent))
-    journal.write_bytes(content)
+        for mask in masks:
+            path.write_bytes(content[:at] + bytes([content[at] ^ mask]) + content[at + 1:])
+            yield
+    path.write_bytes(content)
+
+
+def test_any_changed_byte_of_a_journal_is_noticed(journal: Path) -> None:
+    for _ in with_changed_bytes(journal, (1, 4, 32)):
+        with pytest.raises(KafkaStorageError, match=UNREADABLE):
+            finish_commit(str(journal.parent.parent))
     assert len(finish(journal)[KEY]) == 70
 
 
@@ -334,15 +339,11 @@ def repeat(streams: Path) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def test_any_changed_byte_of_a_record_of_micro_batches_is_noticed(streams: Path) -> None:
-    content = streams.read_bytes()
-    for at in range(len(content)):
-        for mask in (1, 2, 4):
-            streams.write_bytes(content[:at] + bytes([content[at] ^ mask]) + content[at + 1:])
-            with pytest.raises(KafkaStorageError, match="micro-batches cannot be read .*; restore "
-                               "it, or delete it if no streaming query will") as told:
-                repeat(streams)
-            assert str(streams) in str(told.value) and told.value.file == str(streams)
-    streams.write_bytes(content)
+    for _ in with_changed_bytes(streams, (1, 2, 4)):
+        with pytest.raises(KafkaStorageError, match="micro-batches cannot be read .*; restore "
+                           "it, or delete it if no streaming query will") as told:
+            repeat(streams)
+        assert str(streams) in str(told.value) and told.value.file == str(streams)
     assert repeat(streams) == {}
 
 
@@ -388,16 +389,12 @@ def test_any_changed_byte_of_a_job_file_is_noticed(tmp_path: Path) -> None:
     were deleted."""
     _, written = committed_and_pending(tmp_path)
     path = Path(written.job.path("job"))
-    content = path.read_bytes()
-    for at in range(len(content)):
-        for mask in (1, 4, 32):
-            path.write_bytes(content[:at] + bytes([content[at] ^ mask]) + content[at + 1:])
-            with pytest.raises(KafkaStorageError, match="this job file cannot be read .*; delete "
-                               "it if its job is dead") as told:
-                Driver.read(str(path))
-            assert told.value.file == str(path)
-            assert rest(tmp_path) == of(written)
-    path.write_bytes(content)
+    for _ in with_changed_bytes(path, (1, 4, 32)):
+        with pytest.raises(KafkaStorageError, match="this job file cannot be read .*; delete "
+                           "it if its job is dead") as told:
+            Driver.read(str(path))
+        assert told.value.file == str(path)
+        assert rest(tmp_path) == of(written)
     assert written.publish()
 
 
