@@ -97,7 +97,7 @@ sequences: .venv-test/ready
 sanitize: .venv-sanitize/ready
 	SEGLOG_INSTALLED=1 LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	    .venv-sanitize/bin/pytest -q -rs -m 'not kafka and not spark and not slow' \
+	    .venv-sanitize/bin/pytest -q -rsfE -m 'not kafka and not spark and not slow' \
 	    $(or $(ARGS),tests/native)
 
 # The C tests on aarch64 and on big-endian s390x, emulated, and the core tests on the Python of Debian
