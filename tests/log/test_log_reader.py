@@ -21,7 +21,7 @@ from seglog.storage import polling
 from seglog.storage.isolation import ISOLATIONS
 from seglog.storage.meta import write_partition_metadata
 from seglog.storage.paths import PARTITION_METADATA
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 LOGS = ["txn-0", "txn-1", "compacted-txn-0", "compacted-0", "outoforder-0", "startoffset-0",
         "appendtime-0", "epochs-0"]
@@ -171,7 +171,7 @@ def test_a_follower_ends_when_its_topic_is_created_again(tmp_path: Path, count: 
     """The new log may be as long as the old one, or longer: no offset says that it is another."""
     topic(tmp_path / "t-0", OLD, [b"old"] * 3)
     with PartitionLog.open(tmp_path / "t-0") as log:
-        followers = [log.follow(start, timeout=5.0).records() for start in (0, 2)]
+        followers = [log.follow(start, timeout=PATIENCE).records() for start in (0, 2)]
         assert [next(followers[0]).value for _ in range(3)] == [b"old"] * 3
         topic(tmp_path / "t-0", NEW, [b"new"] * count)
         for follower in followers:  # one of them has not read yet
@@ -185,7 +185,7 @@ def test_a_follower_of_a_log_that_may_be_the_same_continues(
     """A move to another directory and back, or a directory without an id."""
     topic(tmp_path / "t-0", ids[0], [b"old"] * 3)
     with PartitionLog.open(tmp_path / "t-0") as log:
-        follower = log.follow(0, end_offset=5, timeout=5.0).records()
+        follower = log.follow(0, end_offset=5, timeout=PATIENCE).records()
         assert [next(follower).value for _ in range(3)] == [b"old"] * 3
         topic(tmp_path / "t-0", ids[1], [b"new"] * 5)
         assert [one.value for one in follower] == [b"new"] * 2
@@ -196,7 +196,7 @@ def test_a_follower_learns_an_id_that_comes_later(tmp_path: Path) -> None:
     topic(tmp_path / "t-0", None, [b"old"] * 3)
     metadata = tmp_path / "t-0" / PARTITION_METADATA
     with PartitionLog.open(tmp_path / "t-0") as log:
-        follower = log.follow(0, timeout=5.0).records()
+        follower = log.follow(0, timeout=PATIENCE).records()
         assert [next(follower).value for _ in range(3)] == [b"old"] * 3
         with seglog.open(tmp_path / "t-0") as program:
             for topic_id in (OLD, b"bad", OLD, OLD):
@@ -214,14 +214,26 @@ def test_a_follower_learns_an_id_that_comes_later(tmp_path: Path) -> None:
 
 def test_a_follower_reads_the_topic_id_once(tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    class Enough(Exception):
+        pass
+
     topic(tmp_path / "t-0", OLD, [b"old"] * 3)
     reads, listings = [], []
     refresh, topic_id = PartitionLog.refresh, PartitionLog.topic_id
+
+    def counted(log: PartitionLog) -> Any:
+        listings.append(1)
+        if len(listings) > 5:
+            raise Enough
+        return refresh(log)
+
     monkeypatch.setattr(polling, "POLL_SECONDS", 0.001)
-    monkeypatch.setattr(PartitionLog, "refresh",
-                        lambda log: (listings.append(1), refresh(log))[1])
+    monkeypatch.setattr(PartitionLog, "refresh", counted)
     monkeypatch.setattr(PartitionLog, "topic_id", property(
         lambda log: (reads.append(1), topic_id.fget(log))[1]))
     with PartitionLog.open(tmp_path / "t-0") as log:
-        assert len(list(log.follow(0, timeout=0.1).records())) == 3
-    assert len(reads) == 1 and len(listings) > 3
+        follower = log.follow(0).records()
+        assert [next(follower).value for _ in range(3)] == [b"old"] * 3
+        with pytest.raises(Enough):
+            next(follower)
+    assert len(reads) == 1
