@@ -128,7 +128,7 @@ def test_calls_that_make_no_sense(roots: list[Path], tmp_path: Path) -> None:
         refused(lambda: manager.logs_in_dir(tmp_path), "LogDirNotFoundError",
                 f"Log dir {tmp_path} is not found in the config.")
         refused(lambda: manager.directory_path(uuid.UUID(int=7)), "LogDirNotFoundError",
-                "no log dir with the id 00000000-0000-0000-0000-000000000007 is online")
+                "no log dir with the id AAAAAAAAAAAAAAAAAAAABw is online")
         refused(lambda: manager.truncate_to(1), "TypeError",
                 "offsets must be a mapping of partitions, not 1")
         refused(lambda: manager.reconfigure_default_log_config(1), "TypeError",

@@ -23,6 +23,7 @@ from seglog.manager.moves import FutureLogMover, LogMoves
 from seglog.manager.state import ManagerState
 from seglog.manager.table import dir_of
 from seglog.model import TopicPartition
+from seglog.storage.meta import format_uuid
 
 __all__ = ["LogOperations"]
 
@@ -265,5 +266,6 @@ class LogOperations(ProcessBound, ABC):
         """The working directory with that id. Raises LogDirNotFoundError."""
         path = self._state.directories.path_of(directory_id)
         if path is None:
-            raise LogDirNotFoundError(f"no log dir with the id {directory_id} is online")
+            raise LogDirNotFoundError(
+                f"no log dir with the id {format_uuid(directory_id)} is online")
         return path
