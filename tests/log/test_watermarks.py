@@ -74,6 +74,13 @@ def test_the_high_watermark_stays_within_the_log(path: Path) -> None:
     assert place(log.fetch_high_watermark_metadata()) == (2, 2, 0)
 
 
+def test_a_followers_update_says_whether_the_high_watermark_moved(path: Path) -> None:
+    log = filled(path, 2)
+    assert [log.maybe_update_high_watermark(offset) for offset in (4, 9, 2, 2, -1, 0, 9)] == [
+        None, None, 2, None, 0, None, 4]
+    assert log.high_watermark == 4
+
+
 def test_a_high_watermark_that_goes_down_is_logged(
         path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = filled(path, 1)

@@ -256,7 +256,8 @@ class UnifiedLog(ReadableLog):
         return self._watermarks.maybe_increment_high_watermark(new)
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
-        """A follower's update. Returns the new high watermark if it changed."""
+        """Sets the high watermark to what a leader announced, limited to the log. Returns the new
+        one, None if it is unchanged. It may go down."""
         with self.lock:
             before = self.high_watermark
             after = self.update_high_watermark(offset)
