@@ -236,6 +236,11 @@ def test_a_directory_fails(roots: list[Path]) -> None:
             manager.compact(T0)
         with pytest.raises(KafkaStorageError):
             manager._state.cleaning.compact(log)
+        deleted = manager.async_delete(other)
+        for _ in ("gone", "created again"):
+            with pytest.raises(UnknownTopicOrPartitionError, match="t-1 was deleted"):
+                manager._state.cleaning.compact(deleted)
+            manager.get_or_create_log(other, is_new=True)
 
 
 def started(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:

@@ -16,11 +16,13 @@ from seglog.cleaner.cleanable import LogToClean, cleanable_offsets, max_compacti
 from seglog.cleaner.cleaning_states import ABORTED, CleaningStates, LogCleaningState
 from seglog.errors import (
     IllegalStateError, KafkaStorageError, LogCleaningAbortedError, LogCleaningError,
+    UnknownTopicOrPartitionError,
 )
 from seglog.forks import ProcessBound
 from seglog.log.log_dir_failures import CLOSED, OFFLINE
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
+from seglog.storage.paths import DirectoryKind, parse_directory_name
 
 __all__ = ["CleanedLogs", "LogCleanerManager", "PreCleanStats"]
 
@@ -111,7 +113,8 @@ class LogCleanerManager(ProcessBound):
         """Takes one log for a round, however dirty it is; waits for a round or a pause to end.
 
         Returns None if nothing can be cleaned. Raises KafkaStorageError if the log is closed or was
-        replaced, IllegalStateError if it is being moved.
+        replaced, UnknownTopicOrPartitionError if it was deleted, IllegalStateError if it is being
+        moved.
         """
         key = log.topic_partition
         with self._changed:
@@ -120,6 +123,9 @@ class LogCleanerManager(ProcessBound):
                 self._changed.wait(_WAIT_SECONDS)
             log.check_current()
             if not self._logs.serves(log):
+                # It leaves the table before its directory is renamed; a new log may follow.
+                if not self._logs.has(key) or _was_deleted(log):
+                    raise UnknownTopicOrPartitionError(f"{key} was deleted")
                 raise IllegalStateError(f"{key} is being moved to another data directory")
             found = self._measured(log, self._checkpoints.get(log.parent_dir, key), now_ms)
             if not found.cleanable_bytes:
@@ -331,3 +337,8 @@ class LogCleanerManager(ProcessBound):
 def _of(checkpoints: Mapping[str, Mapping[TopicPartition, int]], log: UnifiedLog) -> int | None:
     """The offset of a log: that of its own directory. Another may have a line of an old log."""
     return checkpoints.get(log.parent_dir, {}).get(log.topic_partition)
+
+
+def _was_deleted(log: UnifiedLog) -> bool:
+    """Whether its directory has the name of a deleted or a stray log."""
+    return parse_directory_name(log.path).kind in (DirectoryKind.DELETED, DirectoryKind.STRAY)
