@@ -57,7 +57,11 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
     window->position = 0;
     while (position < end - SLG_PREFIX_AND_MAGIC_SIZE) {
         const slg_status status = need(fd, position, end, wanted, window, error);
-        if (status != SLG_OK) {
+        /* Bytes after a header that cannot be read hide no batch before them. */
+        if (status != SLG_OK && !(status == SLG_IO && window->size >= SLG_BATCH_HEADER_SIZE)) {
+            if (status == SLG_IO && before.position >= 0 && before_last >= target) {
+                break;
+            }
             return status;
         }
         const size_t at = (size_t)(position - window->position);

@@ -14,10 +14,11 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from seglog._native.fetch import SegmentReader
 from seglog.cli.main import main
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import KafkaStorageError, SeglogError
@@ -90,6 +91,50 @@ def read(path: str, threads: int, on_damage: Literal["raise", "skip"]) -> Job:
     return work
 
 
+def fetch(path: str, size: int, max_length: int) -> Job:
+    """The offsets whose batches reads of a segment without indexes deliver one after the other, the
+    error that ends them, and the same of fetches that each begin with an offset."""
+    Path(f"{path}.index").touch()
+    reader = SegmentReader(path, f"{path}.index", 0)
+
+    def by_offset() -> Iterator[int]:
+        offset = 0
+        while (one := reader.fetch(offset, size, 0, max_length, size, True)) is not None:
+            yield from (offsets := offsets_of(one.records))
+            offset = offsets[-1] + 1
+
+    def by_position() -> Iterator[int]:
+        position = 0
+        while position < size:
+            data, first, after = reader.read_batches(position, size, max_length)
+            yield from range(first, after)
+            position += len(data)
+
+    def work() -> Answer:
+        return {"fetch": until_error(by_offset()), "read_batches": until_error(by_position())}
+    return work
+
+
+def offsets_of(data: bytes) -> list[int]:
+    """The first offsets of the whole batches."""
+    found, at = [], 0
+    while at + 12 <= len(data) and (end := at + 12 + int.from_bytes(data[at + 8:at + 12])) <= len(
+            data):
+        found.append(int.from_bytes(data[at:at + 8]))
+        at = end
+    return found
+
+
+def until_error(offsets: Iterator[int]) -> Answer:
+    """What an iterator delivers, and the error that ends it."""
+    found: Answer = {"offsets": []}
+    try:
+        found["offsets"].extend(offsets)
+    except SeglogError as error:
+        found |= told(error)
+    return found
+
+
 def command(arguments: list[str]) -> Job:
     """A command line, its output thrown away."""
     def work() -> Answer:
@@ -114,7 +159,7 @@ def state_of(log: LoadedLog) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Job]] = {
-    one.__name__: one for one in (load, manage, read, command, write, append_in_trouble,
+    one.__name__: one for one in (load, manage, read, fetch, command, write, append_in_trouble,
                                   write_compacted, write_embedded, write_fragments,
                                   write_managed, write_tiered, operate_log, operate_manager)}
 

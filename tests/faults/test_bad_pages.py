@@ -87,6 +87,21 @@ def test_a_reader_that_skips_damage_also_gets_those_after_them(
     assert calls < 60 + bad[0] // 1000  # headers are read in small pieces
 
 
+@BAD
+@pytest.mark.parametrize("max_length", [1, 3000, 1 << 20])
+@pytest.mark.parametrize("way", ["fetch", "read_batches"])
+def test_fetches_deliver_all_batches_before_bad_pages(
+        box: Box, partition: Path, bad: tuple[int, int], max_length: int, way: str) -> None:
+    """Also if a page in the window of the search, or in the bytes of the fetch, is bad."""
+    path = str(partition / FIRST)
+    answer = box.run("fetch", under=partition, path=path, size=SIZE, max_length=max_length,
+                     faults={"calls": "read", "name": FIRST, "bad": f"{bad[0]}-{bad[1]}"})
+    found = answer["result"][way]
+    assert found["offsets"] == [*range(first_lost(bad))]
+    assert (found["error"], found["errno"], found["file"], found["position"]) == (
+        "KafkaStorageError", IO, path, bad[0])
+
+
 def eight_a_page(path: Path, pages: int) -> Path:
     """A partition whose first segment has so many pages of eight batches each."""
     path.mkdir()

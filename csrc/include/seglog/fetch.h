@@ -46,7 +46,8 @@ size_t slg_fetch_first_read(int64_t target, int64_t start, const slg_index_entry
  * (the valid bytes of the log). Reads only headers, and checks them as Kafka's file iteration does.
  * SLG_OK; SLG_END: all batches end before `target`; SLG_BATCH_LENGTH: an invalid length (Kafka:
  * CorruptRecordException); SLG_BATCH_MAGIC: a message of magic 0 or 1, whose header may lack its
- * first offset; SLG_BATCH_SIZE: a batch smaller than its header; SLG_FILE_SHRANK, SLG_IO.
+ * first offset; SLG_BATCH_SIZE: a batch smaller than its header; SLG_FILE_SHRANK; SLG_IO: a
+ * header on the way to `target` cannot be read (bytes after the batch may be unreadable).
  * `first_read` is the size of the first read; a good estimate avoids a second one.
  */
 slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, size_t first_read,

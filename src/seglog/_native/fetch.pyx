@@ -227,17 +227,27 @@ cdef class SegmentReader:
         if skip >= 0 and skip + length <= <int64_t>window.size:
             data = PyBytes_FromStringAndSize(<char *>window.data + skip, <Py_ssize_t>length)
         else:
-            data = self.read(found.position, length)
+            data = self.read_from(found.position, length, found.size)
         return FetchDataInfo.make(place, data, incomplete)
 
     cpdef bytes read(self, int64_t position, int64_t length):
         """Exactly `length` bytes at `position`; KafkaStorageError if the file ends before."""
+        return self.read_from(position, length, length)
+
+    cdef bytes read_from(self, int64_t position, int64_t length, int64_t least):
+        """As `read`, but at least `least` bytes if those after them cannot be read: the batches
+        before a bad page are delivered, and the next read fails."""
         cdef bytes data = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>length)
         cdef char *into = PyBytes_AS_STRING(data)
+        cdef size_t got = 0
         cdef slg_error error
         cdef slg_status status
         with nogil:
-            status = slg_pread_exact(self._fd, into, <size_t>length, position, &error)
+            status = slg_pread(self._fd, into, <size_t>length, position, &got, &error)
+            if status == SLG_OK and got != <size_t>length:
+                status = slg_fail(&error, SLG_FILE_SHRANK, position, length, <int64_t>got)
+        if status == SLG_IO and 0 < least <= <int64_t>got:
+            return data[:got]
         check(status, &error, self.path)
         return data
 
@@ -250,8 +260,9 @@ cdef class SegmentReader:
         """
         cdef int64_t length = min(max(max_bytes, <int64_t>SLG_BATCH_HEADER_SIZE), end - position)
         cdef slg_fetch_span span
-        cdef slg_error error
-        cdef slg_status status
+        cdef slg_error error, other
+        cdef slg_status status, whole
+        cdef size_t got = 0
         cdef PyObject *data = NULL
         cdef uint8_t *into
         try:
@@ -259,10 +270,19 @@ cdef class SegmentReader:
                 data = new_bytes(NULL, <Py_ssize_t>length)
                 into = <uint8_t *>bytes_data(data)
                 with nogil:
-                    status = slg_pread_exact(self._fd, into, <size_t>length, position, &error)
-                    if status == SLG_OK:
+                    status = slg_pread(self._fd, into, <size_t>length, position, &got, &error)
+                    if status == SLG_OK and got != <size_t>length:
+                        status = slg_fail(&error, SLG_FILE_SHRANK, position, length, <int64_t>got)
+                    elif status == SLG_OK:
                         status = slg_fetch_whole(into, <size_t>length, position, stop_offset,
                                                  &span, &error)
+                    elif status == SLG_IO:  # the batches before a bad page are sound
+                        whole = slg_fetch_whole(into, got, position, stop_offset, &span, &other)
+                        if whole != SLG_OK:
+                            status = whole
+                            error = other
+                        elif span.size:
+                            status = SLG_OK
                 check(status, &error, self.path)
                 if span.size:
                     if <int64_t>span.size < length:
