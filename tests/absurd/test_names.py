@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import seglog
+from seglog.arguments import shown
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import (
     ConfigError, IllegalArgumentError, InvalidTopicError, InvalidTopicPartitionError,
 )
+from seglog.storage.discover import find_directories, find_partitions, find_replicas
 
 TOPICS = {
     "": "the empty string is not allowed", ".": "'.' is not allowed", "..": "'..' is not allowed",
@@ -92,3 +95,13 @@ def test_a_manager_without_a_cleaner_says_so(tmp_path: Path, policy: str,
     said = [one.getMessage() for one in caplog.records if "compact" in one.getMessage()]
     assert said == ["2 topics are compacted (cleanup.policy=compact), but no cleaner runs: the "
                     "manager has no scheduler, or log.cleaner.enable is false: a, b"]
+
+
+@pytest.mark.parametrize("call", [
+    find_directories, find_partitions, lambda path: find_replicas([path]), seglog.PartitionLog.open,
+    seglog.open_data_dir, seglog.open], ids=lambda call: call.__name__)
+def test_a_null_byte_in_a_path(tmp_path: Path, call: Callable[[str], object]) -> None:
+    path = f"{tmp_path}/t-0\0"
+    with pytest.raises(IllegalArgumentError) as refused:
+        call(path)
+    assert str(refused.value) == f"path is no name of a file: {shown(path)}"
