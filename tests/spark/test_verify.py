@@ -96,6 +96,13 @@ def drawn(golden: Path, root: Path, seed: int, count: int = DRAWN) -> list[Path]
     return made
 
 
+def damaged(reports: Sequence[LoadReport], golden: Path) -> list[str]:
+    """The paths of which something is reported that no undamaged directory has."""
+    sound = in_one_process([golden / "real" / "clean", golden / "real" / "unclean"])
+    known = {code for one in sound for code in one.counts}
+    return [one.path for one in reports if not known.issuperset(one.counts)]
+
+
 @pytest.mark.parametrize("task_bytes", [256 << 20, 1])
 def test_golden_directories(spark: SparkSession, golden: Path, task_bytes: int) -> None:
     """Also if every segment is a separate piece with its neighbours in other tasks."""
@@ -118,6 +125,7 @@ def test_drawn_damage(spark: SparkSession, golden: Path, tmp_path: Path, seed: i
     assert found.exit_code == code_of(expected)
     rows = [tuple(row) for row in found.to_df(spark).collect()]
     assert len(rows) == sum(len(list(one.findings)) for one in expected)
+    assert len(damaged(expected, golden)) > DRAWN // 2
 
 
 def test_a_sound_directory(spark: SparkSession, golden: Path) -> None:
