@@ -12,17 +12,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seglog._native.columns import live_columns
+from seglog._native.columns import RecordColumns, live_columns
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.storage import handles
 from seglog.storage.log_store import FileHandle
 from seglog.storage.handles import HandleCache
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.prefetch import Ending
+from seglog.storage.ranges import LogRange
+from seglog.storage.stream import _Source
 from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
@@ -251,6 +255,40 @@ def test_threads_decode_ahead_in_bounded_memory(tmp_path: Path,
         # Per range: up to batch_bytes of sets of two rows, one that waits, one being filled.
         assert live_columns() - live <= 3 * (1000 // 600 + 3) + 1
         assert rows + sum(columns.num_rows for columns in stream) == 1200
+
+
+@pytest.mark.parametrize("segments", [1, 8, 9])
+def test_threads_divide_a_small_log_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                           segments: int) -> None:
+    """Each thread gets eight ranges or more. The sizes of many segments are not asked for."""
+    monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 1 << 18)
+    (tmp_path / "topic-0").mkdir()
+    for base in range(0, 150 * segments, 150):
+        (tmp_path / "topic-0" / f"{base:020d}.log").write_bytes(
+            b"".join(batch(base + 3 * n, 3000) for n in range(50)))
+    decoded: list[int] = []
+    decode = _Source.decode
+
+    def counted(self: _Source, planned: LogRange, ending: Ending) -> Iterator[list[RecordColumns]]:
+        decoded.append(planned.size)
+        return decode(self, planned, ending)
+
+    monkeypatch.setattr(_Source, "decode", counted)
+    with PartitionLog.open(tmp_path / "topic-0") as log:
+        assert sum(columns.num_rows for columns in log.to_arrow(threads=4)) == 150 * segments
+    if segments > 8:
+        assert len(decoded) == 2 * segments
+    else:
+        # The last range of a segment may be half as large again.
+        assert max(decoded) <= 1.5 * max(sum(decoded) // 32, 1 << 15) + 10_000
+
+
+def test_a_log_whose_directory_was_renamed_is_read_from_open_files(tmp_path: Path) -> None:
+    write_segments(tmp_path / "topic-0", 3)
+    with PartitionLog.open(tmp_path / "topic-0") as log:
+        rows = read_rows(log)
+        (tmp_path / "topic-0").rename(tmp_path / "topic-1")
+        assert read_rows(log) == rows and read_rows(log, threads=2) == rows
 
 
 def test_a_log_that_grows_while_it_is_read(tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ from seglog.storage.view import LogView, SalvagedView
 
 __all__ = ["PartitionLog"]
 
+#: A log of so few segments may be small: then each thread gets this number of ranges at least.
+_SMALL_SEGMENTS, _RANGES_PER_THREAD = 8, 8
+
 
 class PartitionLog(SurvivesFork, ClosedByWith):
     """A log as it was when it was opened; `refresh()` reads the directory again.
@@ -272,7 +275,7 @@ class PartitionLog(SurvivesFork, ClosedByWith):
                                 count("batch_bytes", batch_bytes), check_crcs, include_control,
                                 on_damage)
         at_once("threads", threads)
-        target = RANGE_BYTES * self._where.range_factor if threads else WHOLE_SEGMENT
+        target = self._range_bytes(threads) if threads else WHOLE_SEGMENT
         skips = on_damage == "skip"
         source = view.salvaged if skips else view
         gaps = GapList(on_gap if skips else on_gap or _ignore, self._report)
@@ -284,6 +287,18 @@ class PartitionLog(SurvivesFork, ClosedByWith):
             release=view.segments.release, threads=threads, gaps=gaps,
             damage=view.hidden_damage(end_offset) if committed and not skips else None,
             surveys=source.surveys if isinstance(source, SalvagedView) and check_crcs else None)
+
+    def _range_bytes(self, threads: int) -> int:
+        """The size of the ranges that threads decode. In a small log on a file system they are
+        smaller, so that no thread has much more to do than the others."""
+        segments, most = self._view.segments, RANGE_BYTES * self._where.range_factor
+        if self._where.range_factor > 1 or len(segments) > _SMALL_SEGMENTS:
+            return most
+        try:
+            size = segments.size
+        except KafkaStorageError:  # the directory was renamed; files that are open can be read
+            return most
+        return max(most // 8, min(most, size // (_RANGES_PER_THREAD * threads)))
 
     def fetch(self, start_offset: int, max_bytes: int,
               isolation: Isolation = "read_uncommitted") -> FetchData:
