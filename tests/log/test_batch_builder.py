@@ -99,8 +99,41 @@ def test_keys_and_values_may_be_any_buffer() -> None:
     other.append(1, bytearray(b"key"), memoryview(b"xvaluex")[1:-1],
                  ((b"h", bytearray(b"v")) for _ in range(1)))
     assert plain.build() == other.build()
-    with pytest.raises(TypeError, match="bytes or None, not str"):
-        RecordBatchBuilder().append(0, "key", b"")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("given", "text"), [
+    ({"key": "k"}, "key must be bytes or None, not str; encode 'k'"),
+    ({"key": 5}, "key must be bytes or None, not 5"),
+    ({"value": "v"}, "value must be bytes or None, not str; encode 'v'"),
+    ({"value": memoryview(b"abcd")[::2]}, "value must be bytes or None, not <memory at "),
+    ({"headers": "ab"}, "headers must be pairs of a key and a value, not 'ab'"),
+    ({"headers": {"a": b"b"}}, "headers must be pairs of a key and a value, not {'a': b'b'}"),
+    ({"headers": [("h", b"v"), "ab"]}, "a header must be a pair of a key and a value, not 'ab'"),
+    ({"headers": [("a",)]}, "a header must be a pair of a key and a value, not ('a',)"),
+    ({"headers": [(1, b"x")]}, "the key of a header must be a str or bytes, not 1"),
+    ({"headers": [("a", "b")]},
+     "the value of a header must be bytes or None, not str; encode 'b'"),
+    ({"headers": [(b"a", 3)]}, "the value of a header must be bytes or None, not 3")])
+def test_a_field_of_a_wrong_type_is_named(given: dict[str, Any], text: str) -> None:
+    builder = RecordBatchBuilder()
+    with pytest.raises(TypeError) as caught:
+        builder.append(**{"timestamp": 0, "key": b"k", "value": b"v", **given})
+    assert str(caught.value).startswith(text) and builder.num_records == 0
+
+
+@pytest.mark.parametrize(("field", "limits"), [
+    ("producer_epoch", (-(1 << 15), (1 << 15) - 1)), ("base_sequence", (-(1 << 31), (1 << 31) - 1)),
+    ("partition_leader_epoch", (-(1 << 31), (1 << 31) - 1)),
+    ("producer_id", (-(1 << 63), (1 << 63) - 1)), ("log_append_time", (-(1 << 63), (1 << 63) - 1))])
+def test_a_number_out_of_range_is_named_with_its_range(field: str, limits: tuple[int, int]
+                                                      ) -> None:
+    """The other fields are large, and in range."""
+    sound = {"producer_id": 1 << 40, "producer_epoch": 300, "base_sequence": 1 << 20,
+             "partition_leader_epoch": 1 << 20, "log_append_time": 1 << 50}
+    least, most = limits
+    with pytest.raises(IllegalArgumentError) as caught:
+        _filled(RecordBatchBuilder(**{**sound, field: most + 1})).build()
+    assert str(caught.value) == f"{field} must be between {least} and {most}, not {most + 1}"
 
 
 def test_markers_are_those_of_the_oracle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,18 @@ def test_a_whole_log_is_left_alone(written: Path) -> None:
 
 
 @pytest.mark.parametrize("flushed", [0, 3])
-def test_nothing_stays_behind_a_hole(written: Path, flushed: int) -> None:
+def test_nothing_stays_behind_a_hole(written: Path, flushed: int,
+                                     caplog: pytest.LogCaptureFixture) -> None:
     """Also in the segment at which the recovery begins."""
     at, point = bases(written)[3], bases(written)[flushed]
     log = written / f"{at:020d}.log"
     log.write_bytes(log.read_bytes()[:-1])
-    end = cut_to_first_hole(str(written), point)
+    following = bases(written)[4]
+    with caplog.at_level(logging.WARNING):
+        end = cut_to_first_hole(str(written), point)
     assert end is not None and at <= end < bases(written)[-1] + 2
+    assert caplog.messages == [f"A power cut left no records of {written} from {end} to "
+                               f"{following - 1}: the records after them are removed"]
     assert bases(written)[-1] == at
     assert all(int(path.stem) <= end for path in written.glob("*.snapshot"))
     assert cut_to_first_hole(str(written), 0) is None

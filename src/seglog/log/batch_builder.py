@@ -60,7 +60,7 @@ def _check_record(offset: Any, timestamp: Any, key: Any, value: Any, headers: An
         if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != _PAIR:
             raise TypeError(f"a header must be a pair of a key and a value, not {shown(pair)}")
         if not isinstance(pair[0], str):
-            _check_bytes("the key of a header", pair[0])
+            _check_bytes("the key of a header", pair[0], "a str or bytes")
         _check_bytes("the value of a header", pair[1])
 
 
@@ -69,7 +69,7 @@ def _check_control_type(control_type: Any) -> None:
         raise TypeError(f"control_type must be a ControlType, not {shown(control_type)}")
 
 
-def _check_bytes(name: str, value: Any) -> None:
+def _check_bytes(name: str, value: Any, kinds: str = "bytes or None") -> None:
     if isinstance(value, str):
         raise TypeError(f"{name} must be bytes or None, not str; encode {shown(value)}")
     if value is not None:
@@ -78,7 +78,7 @@ def _check_bytes(name: str, value: Any) -> None:
         except TypeError:
             is_whole = False
         if not is_whole:
-            raise TypeError(f"{name} must be bytes or None, not {shown(value)}")
+            raise TypeError(f"{name} must be {kinds}, not {shown(value)}")
 
 
 def codec_of(codec: int | str) -> int:
