@@ -7,8 +7,10 @@
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
 says once which tests run which line (build/mutants/ keeps that for each test file until it or
-anything that is not a test changes), and a mutant meets only those, the quickest first, in a fork
-of a process that did the imports. It works on a copy of the tree. Tests that need Java or more than
+anything that is not a test changes), and a mutant meets only those, the quickest first. Where only
+the code of functions changes, which is nearly always, that happens in a fork of a pytest that has
+collected all tests, and the fork gives the functions their new code; what changes a module's or
+class's body is imported again. It works on a copy of the tree. Tests that need Java or more than
 some seconds do not count: a hole that only a real Kafka would show is a hole.
 """
 
@@ -18,6 +20,7 @@ import argparse
 import ast
 import gc
 import hashlib
+import inspect
 import json
 import os
 import random
@@ -28,9 +31,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import hypothesis
@@ -56,6 +62,8 @@ IMPORTED = (hypothesis, numpy, pytest)
 # How many tests a mutant meets at once; most mutants end in the first part.
 PARTS = (12, 60, 10_000)
 NEVER_ENDED = -1000
+# The result until the mutant is imported again.
+IMPORT = "import"
 
 # One step to the neighbour of each comparison; all pairs would be ten times the mutants.
 OPERATORS = [
@@ -151,8 +159,8 @@ def prepare(tree: Path) -> None:
     sys.path[:0] = [str(tree / "src"), str(tree)]
 
 
-def run_forked(tests: list[str], limit: float) -> int:
-    """The exit code of pytest, negative for a signal, or NEVER_ENDED."""
+def run_forked(run: Callable[[], int], limit: float) -> int:
+    """The exit code that `run` returns, negative for a signal, or NEVER_ENDED."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -161,9 +169,7 @@ def run_forked(tests: list[str], limit: float) -> int:
         os.dup2(out, 2)
         code = 3
         try:
-            # Hypothesis is imported before its plugin, which changes nothing but its asserts.
-            code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider",
-                                    "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]))
+            code = run()
         except BaseException:
             traceback.print_exc()
         finally:
@@ -182,7 +188,81 @@ def run_forked(tests: list[str], limit: float) -> int:
                 os.waitpid(child, 0)
                 return NEVER_ENDED
             return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
+        time.sleep(0.002)
+
+
+def new_pytest(arguments: list[str], *plugins: object) -> int:
+    # Hypothesis is imported before its plugin, which changes nothing but its asserts.
+    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-W",
+                            "ignore::pytest.PytestAssertRewriteWarning", *arguments], plugins))
+
+
+class Collected:
+    """A plugin: a pytest that collected all tests, and runs some of them in each fork."""
+
+    def __init__(self, work: Callable[[Collected], None]) -> None:
+        self.work = work
+        self.live: dict[str, dict[tuple[str, int], list[FunctionType]]] = {}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.session = session
+        self.items = {item.nodeid: item for item in session.items}
+        self.default_loop = session.config.pluginmanager.get_plugin("main").pytest_runtestloop
+        gc.unfreeze()
+        gc.collect()
+        source = str(Path.cwd() / "src")
+        for one in gc.get_objects():
+            if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(source):
+                code = one.__code__
+                self.live.setdefault(code.co_filename, {}).setdefault(
+                    (code.co_qualname, code.co_firstlineno), []).append(one)
+        gc.freeze()  # a fork that collects would copy all of that
+        self.work(self)
+        return True
+
+    def run(self, tests: list[str], path: Path | None = None,
+            code: CodeType | None = None) -> int:
+        """In a fork: these tests, with the functions of the module as in this code of it."""
+        if code is not None:
+            # A module that is not imported yet is read from its changed file.
+            live = self.live.get(str(path), {})
+            for key, new in functions_in(code):
+                for function in live.get(key, ()):
+                    function.__code__ = new
+        session, config = self.session, self.session.config
+        place = Path(tempfile.mkdtemp(prefix="mutant"))
+        config._tmp_path_factory._given_basetemp = place / "tests"  # type: ignore[attr-defined]
+        session.items[:] = [self.items[test] for test in tests]
+        try:
+            self.default_loop(session)
+        except session.Failed:
+            pass  # at the first failure
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return 1 if session.testsfailed else 0
+
+
+def functions_in(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield (one.co_qualname, one.co_firstlineno), one
+            yield from functions_in(one)
+
+
+def same_body(before: CodeType, after: CodeType) -> bool:
+    """Do two codes of a module differ only inside of functions?"""
+    if (before.co_code, before.co_names, len(before.co_consts)) \
+            != (after.co_code, after.co_names, len(after.co_consts)):
+        return False
+    for old, new in zip(before.co_consts, after.co_consts, strict=True):
+        if not isinstance(old, CodeType) or not isinstance(new, CodeType):
+            if (type(old), old) != (type(new), new):
+                return False
+        elif not old.co_flags & inspect.CO_OPTIMIZED and not same_body(old, new):
+            return False  # a class
+        elif old.co_freevars != new.co_freevars:
+            return False
+    return True
 
 
 def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
@@ -276,8 +356,9 @@ def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
 
 
 def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, float],
-          most: float) -> None:
-    """Fills in the result. `most` bounds the seconds of tests that a mutant meets."""
+          most: float, collected: Collected | None) -> None:
+    """Fills in the result, which is IMPORT if `collected` is given and its imports do not do.
+    `most` bounds the seconds of tests that a mutant meets."""
     path = Path(mutant.module)
     before, time_before = path.read_text(), path.stat().st_mtime_ns
     after = mutate_code(before, operator_of(mutant.operator), mutant.occurrence)
@@ -291,6 +372,10 @@ def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, f
     if not covering:
         mutant.result = "not covered"
         return
+    code = compile(after, str(path.absolute()), "exec")
+    if collected and not same_body(compile(before, str(path.absolute()), "exec"), code):
+        mutant.result = IMPORT
+        return
     path.write_text(after)
     # Bytecode is good for one time of the file, in seconds.
     os.utime(path, ns=(time_before, time_before + number * 10**9))
@@ -303,13 +388,17 @@ def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, f
             if not part:
                 break
             expected = sum(seconds.get(test, 0) for test in part)
-            code = run_forked(part, 30 + 10 * expected)
+            if collected:
+                status = run_forked(partial(collected.run, part, path.absolute(), code),
+                                    15 + 10 * expected)
+            else:
+                status = run_forked(partial(new_pytest, part), 30 + 10 * expected)
             mutant.run, spent = mutant.run + len(part), spent + expected
-            if code:
+            if status:
                 # Tests failed, could not be imported, or died.
-                mutant.result = ("never ended" if code == NEVER_ENDED
-                                 else "killed" if code < 0 or code in (1, 2) else "trouble")
-                return
+                mutant.result = ("never ended" if status == NEVER_ENDED
+                                 else "killed" if status < 0 or status in (1, 2) else "trouble")
+                break
     finally:
         path.write_text(before)
         os.utime(path, ns=(time_before, time_before))
@@ -348,23 +437,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, options.out.open("w") as out:
         prepare(Path(place) / "seglog")
         lines, seconds = baseline(options.tests)
-        gc.freeze()  # a fork that collects would copy all of that
         known = sorted({test for of in lines.values() for test in of[0]})
         control = random.Random(options.seed).sample(known, min(30, len(known)))
-        if run_forked(control, 600):
-            sys.exit("tests fail without any change:\n" + Path("pytest.out").read_text()[-3000:])
-        counts: dict[str, int] = {}
-        for number, mutant in enumerate(drawn, 1):
-            judge(mutant, number, tests_of(mutant, lines.get(mutant.module, {})), seconds,
-                  options.most)
-            counts[mutant.result] = counts.get(mutant.result, 0) + 1
-            out.write(json.dumps(asdict(mutant)) + "\n")
-            out.flush()
-            if mutant.result in ("survived", "not covered"):
-                print(f"{mutant.module}:{mutant.line}: {mutant.result} {mutant.operator} "
-                      f"({mutant.run} of {mutant.covering} tests)\n    {mutant.before}\n"
-                      f"    {mutant.after}", flush=True)
+        shown = os.fdopen(os.dup(1), "w")  # a fork's standard output is pytest's
+
+        def judge_all(of: list[Mutant], collected: Collected | None) -> None:
+            if run_forked(partial(collected.run if collected else new_pytest, control), 600):
+                sys.exit("tests fail unchanged:\n" + Path("pytest.out").read_text()[-3000:])
+            for number, mutant in enumerate(of, 1):
+                judge(mutant, number, tests_of(mutant, lines.get(mutant.module, {})), seconds,
+                      options.most, collected)
+                out.write(json.dumps(asdict(mutant)) + "\n")
+                out.flush()
+                if mutant.result in ("survived", "not covered"):
+                    print(f"{mutant.module}:{mutant.line}: {mutant.result} {mutant.operator} "
+                          f"({mutant.run} of {mutant.covering} tests)\n    {mutant.before}\n"
+                          f"    {mutant.after}", file=shown, flush=True)
+
+        arguments = ["-m", QUICK, *(f"tests/{name}" for name in options.tests)]
+        if run_forked(partial(new_pytest, arguments, Collected(partial(judge_all, drawn))), 10**6):
+            sys.exit("the tests could not be run:\n" + Path("pytest.out").read_text()[-3000:])
+        rows = [json.loads(line) for line in options.out.read_text().splitlines()]
+        judge_all([Mutant(**row | {"result": ""}) for row in rows if row["result"] == IMPORT], None)
         os.chdir(ROOT)
+    counts = Counter(json.loads(line)["result"] for line in options.out.read_text().splitlines())
+    del counts[IMPORT]
     print(", ".join(f"{number} {result}" for result, number in sorted(counts.items())))
 
 
