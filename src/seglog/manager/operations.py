@@ -264,6 +264,8 @@ class LogOperations(ProcessBound, ABC):
 
     def directory_path(self, directory_id: uuid.UUID) -> str:
         """The working directory with that id. Raises LogDirNotFoundError."""
+        if not isinstance(directory_id, uuid.UUID):
+            raise TypeError(f"directory_id must be a uuid.UUID, not {shown(directory_id)}")
         path = self._state.directories.path_of(directory_id)
         if path is None:
             raise LogDirNotFoundError(
