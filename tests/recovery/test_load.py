@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -432,3 +433,17 @@ def test_a_listener_hears_of_each_segment_that_is_verified(tmp_path: Path) -> No
 
     load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.VERIFY), Hearing())
     assert heard == [("t-0", 1, 0)] * 3
+
+
+@pytest.mark.parametrize("file", ["leader-epoch-checkpoint", "partition.metadata"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_file_of_a_partition_that_cannot_be_read_is_named(tmp_path: Path, file: str,
+                                                            level: Any) -> None:
+    with seglog.open(tmp_path / "t-0", topic_id=uuid.UUID(int=1 << 100)) as log:
+        log.append_many([b"x"] * 5)
+    (tmp_path / "t-0" / file).unlink()
+    (tmp_path / "t-0" / file).mkdir()
+    found = {one.code: one for one in seglog.open_data_dir(tmp_path, level=level).report.findings}
+    assert found["file-unreadable"].severity is Severity.ERROR
+    assert (found["file-unreadable"].directory, found["file-unreadable"].file) == ("t-0", file)
+    assert found["file-kind"].found == "a directory"
