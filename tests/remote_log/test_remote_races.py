@@ -9,7 +9,9 @@ from threading import Event, Thread, Timer
 
 import pytest
 
-from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, RemoteStorageError
+from seglog.errors import (
+    KafkaStorageError, OffsetOutOfRangeError, RemoteStorageError, RetriableRemoteStorageError,
+)
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.log_dir_failures import CLOSED
@@ -395,3 +397,19 @@ def test_a_partition_loses_its_oldest_segment_first(
     monkeypatch.setattr(metadata, "update_remote_log_segment_metadata", noted)
     tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
     assert len(starts) > 2 and updated == [*sorted(starts.values())] * 2
+
+
+def test_a_deletion_before_the_metadata_is_ready(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller is told, and can try again. The error was only logged and the partition
+    forgotten: its segments stayed in remote storage for ever."""
+    tiering.append(30)
+    tiering.copy()
+    assert tiering.storage.starts()
+    with monkeypatch.context() as patched:
+        patched.setattr(tiering.tiering.metadata, "is_ready", lambda key: False)
+        with pytest.raises(RetriableRemoteStorageError, match="orders-0"):
+            tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
+    assert tiering.storage.starts()
+    tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
+    assert tiering.storage.starts() == []

@@ -11,8 +11,8 @@ import seglog
 from seglog._native.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, scan
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import (
-    KafkaStorageError, OffsetOutOfRangeError, ReplicaNotAvailableError,
-    RemoteStorageError, UnknownTopicOrPartitionError,
+    KafkaStorageError, OffsetOutOfRangeError, RemoteStorageError, ReplicaNotAvailableError,
+    RetriableRemoteStorageError, UnknownTopicOrPartitionError,
 )
 from seglog.log.log_dir_failures import CLOSED
 from seglog.log.read import FetchDataInfo
@@ -175,13 +175,20 @@ class TieredWorld(World):
         finally:
             self._changing.release()
 
+    def _deleted(self, key: TopicPartition) -> bool:
+        try:
+            self._tiering.stop_partitions([key], delete_remote_log=True)
+        except RetriableRemoteStorageError:
+            return False  # it was created again just now
+        return True
+
     def _again(self, actor: Actor) -> None:
         if actor.random.random() < .8 or not self._changing.acquire(blocking=False):
             return
         key, it = self._keys[0], self.subjects[0]
         try:
             with it.writing(), it.truth.losing(lambda: 0):
-                self._tiering.stop_partitions([key], delete_remote_log=True)
+                wait_for(lambda: self._deleted(key))
                 self._manager.async_delete_all([key], on_error=raise_it)
                 it.truth.may_start_at = 0
                 self._manager.get_or_create_log(key, topic_id=uuid.uuid4())

@@ -10,8 +10,8 @@ from typing import Any
 
 from seglog.config import BrokerConfig
 from seglog.errors import (
-    ConfigError, OffsetOutOfRangeError, RemoteStorageError, SeglogError,
-    UnknownTopicOrPartitionError,
+    ConfigError, OffsetOutOfRangeError, RemoteStorageError, RetriableRemoteStorageError,
+    SeglogError, UnknownTopicOrPartitionError,
 )
 from seglog.forks import ProcessBound, ending
 from seglog.log.read import FetchDataInfo
@@ -193,7 +193,7 @@ class RemoteLogManager(ProcessBound):
         """Call after `LogManager.update_topic_config`: tiering or copying was enabled or disabled.
 
         If disabled with `remote.log.delete.on.disable`, the log begins at its local segments and
-        its remote ones are deleted.
+        its remote ones are deleted. Raises what `stop_partitions` raises; repeat the call then.
         """
         keys = [key for key in self._manager.current_logs if key.topic == topic]
         with self._changing:
@@ -203,26 +203,32 @@ class RemoteLogManager(ProcessBound):
             self._stop_untiered(keys)
 
     def _stop_untiered(self, keys: Iterable[TopicPartition]) -> None:
+        deleted = []
         for key in keys:
             log, key_id = self._manager.get_log(key), self._key_of(key)
             if log is None or key_id is None or log.remote_log_enabled:
                 continue
             if log.config.remote_log_delete_on_disable:
                 log.start_at_local_segments()
-                self.stop_partitions([key], delete_remote_log=True)
+                deleted.append(key)
             else:
                 self.stop_partitions([key])
+        self.stop_partitions(deleted, delete_remote_log=True)
 
     def stop_partitions(self, partitions: Iterable[TopicPartition], *,
                         delete_remote_log: bool = False) -> None:
         """Ends the tasks of partitions, and drops their metadata. With `delete_remote_log` all
-        their remote segments are deleted first, in this thread. A partition that fails is logged,
-        and the others are still stopped."""
+        their remote segments are deleted first, in this thread.
+
+        A partition that fails is logged, and the others are still stopped. If a deletion fails,
+        this raises its error at the end, and the call can be repeated: RetriableRemoteStorageError
+        before `is_partition_ready`, else for example RemoteStorageError.
+        """
         with self._changing:
             self._stop(partitions, delete_remote_log)
 
     def _stop(self, partitions: Iterable[TopicPartition], delete_remote_log: bool) -> None:
-        stopped = []
+        stopped, failure = [], None
         for key in partitions:
             key_id = self._key_of(key)
             if key_id is None:
@@ -237,13 +243,22 @@ class RemoteLogManager(ProcessBound):
                     self._delete_partition(key_id)
             except Exception as error:
                 _logger.error("Error while stopping the partition: %s", key, exc_info=error)
+                if delete_remote_log:  # still known, with its metadata: a retry needs both
+                    failure = failure or error
+                    continue
             stopped.append(key_id)
             with self._lock:
                 self._topic_ids.pop(key, None)
         if stopped:
             self.metadata.on_stop_partitions(stopped)
+        if failure is not None:
+            raise failure
 
     def _delete_partition(self, key: TopicIdPartition) -> None:
+        if not self.metadata.is_ready(key):  # it may not list all segments yet
+            raise RetriableRemoteStorageError(
+                f"{key.topic}-{key.partition}: the remote log metadata is not ready, so that the "
+                "remote log cannot be deleted yet")
         segments = sorted(  # the oldest is deleted first: see RemoteReads.read
             self.metadata.list_all_remote_log_segments(key), key=lambda one: one.start_offset)
 
