@@ -383,3 +383,21 @@ def test_a_download_that_fails_while_others_wait_for_it(tiering: Tiering, tmp_pa
         thread.join(60)
     assert most == 1 and sum(one is not None for one in found) == 2
     assert made.size == made.get(segment).size and len(names(made)) == 3
+
+
+def test_a_segment_that_is_removed_during_its_download(
+        tiering: Tiering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files stayed in the cache, where no later removal names them."""
+    made, segment = cache(tiering, tmp_path / "one"), tiering.segments()[1]
+    fetch = tiering.storage.fetch_index
+
+    def remove_and_fetch(*given: object) -> object:
+        monkeypatch.undo()
+        made.remove_all([segment.remote_log_segment_id.id])
+        return fetch(*given)
+
+    monkeypatch.setattr(tiering.storage, "fetch_index", remove_and_fetch)
+    found = made.get(segment)
+    assert found.position_of(segment.end_offset) > 0, "the reader keeps what it has"
+    assert names(made) == set() and len(made) == 0 and made.size == 0
+    assert made.get(segment) is not found and len(names(made)) == 3, "only that download ends so"

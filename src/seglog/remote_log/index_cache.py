@@ -100,6 +100,7 @@ class RemoteIndexCache(ProcessBound):
         self._entries: OrderedDict[bytes, RemoteIndexes] = OrderedDict()
         self._used_ms: dict[bytes, int] = {}
         self._loading: dict[bytes, threading.Lock] = {}
+        self._removed: set[bytes] = set()  # of those that are loading
         self._size = 0
         self._is_closed = False
         with storage_errors(self.path):
@@ -163,11 +164,15 @@ class RemoteIndexCache(ProcessBound):
                 try:
                     found = self._download(segment)
                     with self._lock:
-                        self._put(segment_id, found)
+                        if segment_id in self._removed:
+                            _delete(found.paths.values())
+                        else:
+                            self._put(segment_id, found)
                     return found
                 finally:
                     with self._lock:
                         self._loading.pop(segment_id, None)
+                        self._removed.discard(segment_id)
 
     def _use(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes | None:
         if self._is_closed:
@@ -237,9 +242,12 @@ class RemoteIndexCache(ProcessBound):
                 self._drop(next(iter(self._entries)))
 
     def remove_all(self, segment_ids: Iterable[bytes]) -> None:
-        """Removes deleted segments."""
+        """Removes deleted segments. The files of a download that is under way are deleted when it
+        ends."""
         with self._lock:
             for segment_id in segment_ids:
+                if segment_id in self._loading:
+                    self._removed.add(segment_id)
                 if segment_id in self._entries:
                     self._drop(segment_id)
 
