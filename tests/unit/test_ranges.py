@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from seglog.arrow import DecodeOptions, decode_range
-from seglog.errors import CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError
+from seglog.errors import (
+    CorruptRecordError, IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError,
+)
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, _upper_offset, check_torn, pack
 from tests.oracle.batch import Batch, Record, encode
@@ -342,3 +344,29 @@ def test_a_segment_overlaps_the_next_at_any_offset(tmp_path: Path) -> None:
                          max_timestamp=5)) for offset in offsets))
     with PartitionLog.open(tmp_path) as log:
         assert _upper_offset(log.segments, 0) == base + 6
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_segment_that_was_merged_with_records_newer_than_the_listing(
+        tmp_path: Path, is_gone: bool) -> None:
+    """It holds offsets beyond the end that was read: no damage, if the next segment has gone."""
+
+    def write(first: int, end: int) -> None:
+        (tmp_path / f"{first:020d}.log").write_bytes(b"".join(
+            encode(Batch(at, 0, [Record(at, 5, b"k", b"v")], base_timestamp=5, max_timestamp=5))
+            for at in range(first, end)))
+
+    for first, end in ((0, 3), (3, 6), (6, 8)):
+        write(first, end)
+    with PartitionLog.open(tmp_path) as log:
+        assert log.log_end_offset == 8
+        write(3, 11)
+        write(11, 12)
+        if is_gone:
+            (tmp_path / f"{6:020d}.log").unlink()
+        with pytest.raises(KafkaStorageError if is_gone else CorruptRecordError) as caught:
+            read_rows(log, columns=["offset"])
+        assert caught.value.file == str(tmp_path / f"{6 if is_gone else 3:020d}.log")
+        if is_gone:
+            log.refresh()
+            assert [row["offset"] for row in read_rows(log, columns=["offset"])] == list(range(12))

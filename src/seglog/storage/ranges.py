@@ -171,7 +171,7 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
             continue
         next_offset = segment.read_next_offset()
         if next_offset > following:
-            _check_overlap(segment, next_offset, tail.log_end_offset)
+            _check_overlap(segment, next_offset, tail.log_end_offset, segments[row + 1])
             on_gap(LogGap("overlap", segment.files.log, 0, 0, next_offset))
             lower = max(lower, next_offset)
 
@@ -237,10 +237,13 @@ def _reaches(segment: LogSegment, offset: int) -> bool:
         return False  # a reader of that segment reports the error
 
 
-def _check_overlap(segment: LogSegment, next_offset: int, log_end_offset: int) -> None:
+def _check_overlap(segment: LogSegment, next_offset: int, log_end_offset: int,
+                   following: LogSegment) -> None:
     """A merged segment ends where the segments ended that it replaced. Raises CorruptRecordError if
-    it ends beyond the log."""
+    it ends beyond the log, and KafkaStorageError if it was merged after the listing with records
+    that the log did not have then: the following segment is gone."""
     if next_offset > log_end_offset:
+        following.where.open_log(following.files.log, following.files.version).close()
         batch = segment.translate_offset(next_offset - 1)
         raise status_error(Status.BATCH_OFFSET_RANGE, file=segment.files.log,
                            position=batch.position if batch else 0,
