@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -367,6 +368,26 @@ def test_too_many_open_files_in_a_read_are_no_failed_disk(
             assert caught.value.errno == errno.EMFILE
     assert not log.context.failures.failed
     assert log.read(0, 100).records
+
+
+def test_an_open_without_free_descriptors_closes_the_segments_of_all_logs(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And tries again."""
+    for _ in range(100):
+        append(log)
+    assert log.read(log.log_start_offset, 100).records
+    held, real = [], readers.SegmentReader
+    file = Path(log.path, f"{int(log.segments.base_offsets[0]):020d}")
+
+    def refuse_once(*given: Any, **options: Any) -> Any:
+        held.append(len(readers._shared._ring))
+        if len(held) == 1:
+            raise KafkaStorageError(errno.EMFILE, "Too many open files", "x")
+        return real(*given, **options)
+
+    monkeypatch.setattr(readers, "SegmentReader", refuse_once)
+    readers._open_reader(f"{file}.log", f"{file}.index", int(file.name), 0)
+    assert held[0] > 0 and held[1:] == [0]
 
 
 def test_no_lookup_writes_down_what_it_knows_of_a_closed_log(log: UnifiedLog) -> None:

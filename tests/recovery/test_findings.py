@@ -81,3 +81,11 @@ def test_totals_count_the_logs_that_do_not_load() -> None:
     assert (totals["partitions"], totals["errors"]) == (3, 2)
     assert (totals["segments"], totals["size"]) == (6, 90)
     assert totals["findings"] == {"info": 0, "warning": 0, "error": 1, "fatal": 0}
+
+
+@pytest.mark.parametrize(("batches", "unread"), [(None, (2, 30)), (0, (0, 0)), (7, (0, 0))])
+def test_a_log_whose_batches_were_counted_was_read(batches: int | None, unread: tuple[int, int]
+                                                   ) -> None:
+    row = PartitionReport("t-0", TopicPartition("t", 0), 2, 30, 0, 5, 0, 1, 10, None, None, (),
+                          batches=batches).to_row("d")
+    assert (row["unread_segment_count"], row["unread_size"]) == unread

@@ -76,3 +76,14 @@ def test_the_new_logs_are_durable_before_they_replace_the_old_one(
     monkeypatch.setattr(disk, "sync", synced.append)
     write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
     assert synced == [file_name(base, FileKind.LOG, FileState.CLEANED) for base in (0, FAR)]
+
+
+@pytest.mark.parametrize("base", [0, 1 << 40])
+def test_a_segment_whose_last_offset_fits_is_not_split(tmp_path: Path, base: int) -> None:
+    (tmp_path / file_name(base, FileKind.LOG)).write_bytes(at(base) + at(base + FAR))
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    segment = SegmentFiles(disk, base, config)
+    most = base + (1 << 31) - 1
+    with pytest.raises(LoaderFailure, match="only permitted for segments with overflow"):
+        write_split(disk, config, segment, most + 1)
+    assert len(write_split(disk, config, segment, most + 2)) == 2
