@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Event, Thread, Timer
 
@@ -15,7 +16,10 @@ from seglog.remote_log.copy_task import CopyQuota, CopyTask
 from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.partition_tasks import PartitionTasks
 from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, TopicIdPartition,
+)
+from seglog.tiered.segment_states import RemoteLogSegmentState
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import ID_KEY, KEY, TASK_MS, Tiering
 from tests.support.waiting import PATIENCE, wait_for
@@ -203,3 +207,68 @@ def test_a_copy_that_is_under_way_at_the_end(
     tiering.tiering.close()
     copying.join(PATIENCE)
     assert events == ["copied", "closed"]
+
+
+# ---- metadata that is late -----------------------------------------------------------------------
+
+
+class _LateEvents:
+    """Updates that are published when the test says so."""
+
+    def __init__(self, tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._metadata = tiering.tiering.metadata
+        self._update = self._metadata.update_remote_log_segment_metadata
+        self.began, self.goes_on = Event(), Event()
+        monkeypatch.setattr(self._metadata, "update_remote_log_segment_metadata", self._later)
+
+    def _later(self, event: RemoteLogSegmentMetadataUpdate) -> Future[None]:
+        done: Future[None] = Future()
+
+        def publish() -> None:
+            assert self.goes_on.wait(PATIENCE)
+            try:
+                done.set_result(self._update(event).result(PATIENCE))
+            except Exception as error:
+                done.set_exception(error)
+
+        Thread(target=publish).start()
+        self.began.set()
+        return done
+
+
+def test_a_cancelled_copy_whose_last_event_is_late(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next leader epoch of this process waits for it: it uploaded the segment again."""
+    tiering.append(12)
+    late = _LateEvents(tiering, monkeypatch)
+    copying = Thread(target=tiering.clock.sleep, args=(TASK_MS,))
+    copying.start()
+    assert late.began.wait(PATIENCE)
+    tiering.tiering.on_leadership_change([], [KEY])
+    copying.join(PATIENCE)
+    Timer(.5, late.goes_on.set).start()
+    tiering.tiering.on_leadership_change([KEY])
+    tiering.copy()
+    assert tiering.storage.starts() == tiering.bases()[:-1]
+    assert [one.start_offset for one in tiering.segments()] == tiering.bases()[:-1]
+
+
+def test_a_cancelled_copy_whose_last_event_fails(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segment counts as not copied, and the copies go on."""
+    tiering.append(12)
+    metadata, failing = tiering.tiering.metadata, Future[None]()
+    with monkeypatch.context() as patched:
+        patched.setattr(metadata, "update_remote_log_segment_metadata", lambda _: failing)
+        copying = Thread(target=tiering.copy)
+        copying.start()
+        wait_for(lambda: tiering.storage.starts())
+        tiering.tiering.on_leadership_change([], [KEY])
+        copying.join(PATIENCE)
+    assert not copying.is_alive()
+    failing.set_exception(RemoteStorageError("not written"))
+    tiering.tiering.on_leadership_change([KEY])
+    tiering.copy()
+    finished = [one.start_offset for one in tiering.segments()
+                if one.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED]
+    assert finished == tiering.bases()[:-1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from seglog.errors import (
     IllegalArgumentError, RemoteStorageError, ReplicaNotAvailableError, RetriableRemoteStorageError,
+    SeglogError,
 )
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import EpochEntry
@@ -120,10 +121,37 @@ class CopyTask(RemoteLogTask):
             self.say(logging.INFO, "Found the logStartOffset: %d for partition: %s after becoming "
                      "leader", start, self.key)
         if self._copied is None:
+            self._await_earlier_copy()
             self._copied, epoch = find_highest_remote_offset(metadata, self.key, log)
             self.say(logging.INFO, "Found the highest copiedRemoteOffset: (%d, epoch %d) for "
                      "partition: %s after becoming leader", self._copied, epoch, self.key)
             log.update_highest_offset_in_remote_storage(self._copied)
+
+    def _await_earlier_copy(self) -> None:
+        """Waits for the last event of a copy whose task was cancelled before the event was read
+        back: until then lookups do not find the segment, and it would be copied again."""
+        earlier = self.context.finishing.get(self.key)
+        if earlier is None:
+            return
+        try:
+            self.wait(earlier)
+        except SeglogError as error:
+            self.say(logging.INFO, "The last event of an earlier copy failed: %s", error)
+        self.context.finishing.pop(self.key, None)
+
+    def _finish(self, segment: RemoteLogSegmentMetadata, custom: bytes | None) -> None:
+        """Announces that a segment is copied. Raises TaskCancelled if the task is cancelled before
+        that is known; the next task waits for it."""
+        context = self.context
+        event = context.metadata.update_remote_log_segment_metadata(RemoteLogSegmentMetadataUpdate(
+            segment.remote_log_segment_id, context.time.milliseconds(), custom,
+            RemoteLogSegmentState.COPY_SEGMENT_FINISHED, context.config.broker_id))
+        context.finishing[self.key] = event
+        try:
+            self.wait(event)
+        finally:
+            if event.done():
+                context.finishing.pop(self.key, None)
 
     def _copy(self, log: UnifiedLog, candidate: _Candidate, segment_id: RemoteLogSegmentId,
               path: str) -> None:
@@ -156,7 +184,7 @@ class CopyTask(RemoteLogTask):
             self.try_to_delete(segment)
             raise RemoteStorageError(f"{path}: the segment at {candidate.base_offset} has left")
         self._check_custom_metadata(segment, custom)
-        self.announce(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)
+        self._finish(segment, custom)
         context.stats.mark("RemoteCopyBytesPerSec", self.key.topic, candidate.size)
         self._copied = segment.end_offset
         log.update_highest_offset_in_remote_storage(segment.end_offset)

@@ -43,7 +43,7 @@ class TaskCancelled(Exception):
 @dataclass(slots=True)
 class TaskContext:
     """The objects that the tasks of a RemoteLogManager use. `being_copied` are segments that a copy
-    task is copying."""
+    task is copying, `finishing` the last event of a partition's newest copy, until it is known."""
 
     config: RemoteLogManagerConfig
     metadata: RemoteLogMetadataManager
@@ -52,6 +52,7 @@ class TaskContext:
     time: Time
     stats: RemoteStats
     being_copied: set[RemoteLogSegmentId] = field(default_factory=set)
+    finishing: dict[TopicIdPartition, Future[None]] = field(default_factory=dict)
 
 
 class RemoteLogTask(ProcessBound, ABC):
