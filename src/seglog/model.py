@@ -64,15 +64,6 @@ class AbortedTxn(NamedTuple):
     last_offset: int
     last_stable_offset: int
 
-    def ends_search(self, end_offset: int) -> bool:
-        """Whether no later entry is of a transaction with records below `end_offset`.
-
-        A follower appends many batches at once, and computes `last_stable_offset` after all of
-        them: a later transaction of the same producer does not count there, but begins after this
-        marker. TransactionIndex.collectAbortedTxns does not ask for that, and misses it.
-        """
-        return min(self.last_stable_offset, self.last_offset + 1) >= end_offset
-
     def __str__(self) -> str:
         return self.described(0)
 

@@ -17,6 +17,7 @@ from seglog.log.readers import OpenSegment, SegmentView
 from seglog.model import AbortedTxn
 from seglog.recovery.loader_failures import CorruptRecord, LoaderFailure
 from seglog.recovery.next_offset import find_offset
+from seglog.storage.txn_entries import ends_search
 
 __all__ = ["LocalReads", "public_error"]
 
@@ -147,7 +148,7 @@ class LocalReads:
             for aborted in self._readers.aborted(view, base):
                 if aborted.last_offset >= start_offset and aborted.first_offset < upper_bound:
                     found.append(aborted)
-                if aborted.ends_search(upper_bound):
+                if ends_search(aborted, upper_bound):
                     return found
             base = view.higher(base)
         return found

@@ -26,7 +26,7 @@ from seglog.log.scheduler import Time
 from seglog.model import AbortedTxn
 from seglog.storage.meta import format_uuid, parse_uuid
 from seglog.storage.paths import REMOTE_LOG_INDEX_CACHE
-from seglog.storage.txn_entries import to_aborted_txns
+from seglog.storage.txn_entries import search_ends, to_aborted_txns
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_storage import IndexType, RemoteStorageManager
 
@@ -71,9 +71,7 @@ class RemoteIndexes:
     def aborted_between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTxn], bool]:
         """The aborted transactions that may have records in `[start_offset, end_offset)`, and
         whether no later entry, of this or the next segment, can be of another one."""
-        ends = np.flatnonzero(  # see AbortedTxn.ends_search
-            (self._aborted["last_stable_offset"] >= end_offset)
-            & (self._aborted["last_offset"] >= end_offset - 1))
+        ends = np.flatnonzero(search_ends(self._aborted, end_offset))
         known = self._aborted[:ends[0] + 1] if len(ends) else self._aborted
         return to_aborted_txns(known[(known["last_offset"] >= start_offset)
                                      & (known["first_offset"] < end_offset)]), len(ends) > 0
