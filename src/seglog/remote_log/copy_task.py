@@ -137,7 +137,9 @@ class CopyTask(RemoteLogTask):
             self.wait(earlier)
         except SeglogError as error:
             self.say(logging.INFO, "The last event of an earlier copy failed: %s", error)
-        self.context.finishing.pop(self.key, None)
+        finally:
+            if earlier.done():  # else this task was cancelled too
+                self.context.finishing.pop(self.key, None)
 
     def _finish(self, segment: RemoteLogSegmentMetadata, custom: bytes | None) -> None:
         """Announces that a segment is copied. Raises TaskCancelled if the task is cancelled before
