@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from seglog.errors import (
 )
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
 from seglog.remote_log.consumer_task import ConsumerTask
@@ -187,6 +189,29 @@ def test_what_a_crash_left_is_durable_before_it_is_visible(stepped: Stepped) -> 
     assert (log.recovery_point, log.high_watermark) == (0, 0)
     stepped.topic.open()
     assert (log.recovery_point, log.high_watermark) == (1, 1)
+
+
+def test_events_of_threads_are_visible_as_they_become_durable(
+        stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event does not show one that another thread has written and not synced yet, and does not
+    hide one that another thread has synced meanwhile."""
+    log = stepped.logs.get_log(TopicPartition(REMOTE_LOG_METADATA_TOPIC, 0))
+    assert log is not None
+    flush, seen = UnifiedLog.flush, []
+
+    def others(*given: Any) -> None:
+        flush(*given)
+        seen.append(log.high_watermark)
+        if len(seen) == 1:
+            stepped.topic.publish(0, serialize(segment(0, 9))).result(0)
+        builder = RecordBatchBuilder()
+        builder.append(NOW_MS, None, serialize(segment(10, 19)))
+        log.append_as_leader(builder.build(), 0)
+
+    monkeypatch.setattr(UnifiedLog, "flush", others)
+    assert stepped.topic.publish(0, serialize(segment(20, 29))).result(0) == 0
+    assert seen == [0, 0] and log.log_end_offset == 4
+    assert log.high_watermark == 2, "the second event, and what is before it"
 
 
 def test_a_partition_without_events_is_initialized_at_once(stepped: Stepped) -> None:

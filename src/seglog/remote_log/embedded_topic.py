@@ -17,6 +17,7 @@ from seglog.errors import (
     RemoteStorageError, RetriableRemoteStorageError, SeglogError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
+from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.scheduler import Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
@@ -155,7 +156,8 @@ class EmbeddedMetadataTopic:
             offset = log.append_as_leader(
                 builder.build(), 0 if latest is None else latest.epoch).last_offset
             log.flush()
-            log.update_high_watermark(log.log_end_offset)
+            # Not to the log's end, which others may have moved and not flushed yet; and never down.
+            log.maybe_increment_high_watermark(LogOffsetMetadata(offset + 1))
         except SeglogError as error:
             done.set_exception(error)
             return done
