@@ -227,8 +227,9 @@ def test_a_start_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
             f"[Errno 5] No data directory is left: all log dirs in {root} have failed: "
             f"{root}/a-0: Input/output error")
     else:
-        assert lines == [
-            *begun, *logs,
+        # The start ends at once: the other log may have been loaded by then, or not.
+        assert [line for line in lines if "b-0" not in line] == [
+            *begun, logs[0],
             "ERROR There was an error in one of the threads during logs loading: no luck",
             "INFO Shutting down.", "DEBUG Flushing and closing logs at ROOT/k1",
             "DEBUG Updating log start offsets at ROOT/k1",
