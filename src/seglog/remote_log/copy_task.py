@@ -144,16 +144,13 @@ class CopyTask(RemoteLogTask):
     def _finish(self, segment: RemoteLogSegmentMetadata, custom: bytes | None) -> None:
         """Announces that a segment is copied. Raises TaskCancelled if the task is cancelled before
         that is known; the next task waits for it."""
-        context = self.context
-        event = context.metadata.update_remote_log_segment_metadata(RemoteLogSegmentMetadataUpdate(
-            segment.remote_log_segment_id, context.time.milliseconds(), custom,
-            RemoteLogSegmentState.COPY_SEGMENT_FINISHED, context.config.broker_id))
-        context.finishing[self.key] = event
+        event = self.publish(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)
+        self.context.finishing[self.key] = event
         try:
             self.wait(event)
         finally:
             if event.done():
-                context.finishing.pop(self.key, None)
+                self.context.finishing.pop(self.key, None)
 
     def _copy(self, log: UnifiedLog, candidate: _Candidate, segment_id: RemoteLogSegmentId,
               path: str) -> None:

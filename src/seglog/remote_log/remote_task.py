@@ -132,10 +132,15 @@ class RemoteLogTask(ProcessBound, ABC):
     def announce(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState,
                  custom_metadata: bytes | None) -> None:
         """Writes the next state of a segment, and waits for it."""
-        self.wait(self.context.metadata.update_remote_log_segment_metadata(
+        self.wait(self.publish(segment, state, custom_metadata))
+
+    def publish(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState,
+                custom_metadata: bytes | None) -> Future[None]:
+        """Writes the next state of a segment. The future is done when the event was read back."""
+        return self.context.metadata.update_remote_log_segment_metadata(
             RemoteLogSegmentMetadataUpdate(
                 segment.remote_log_segment_id, self.context.time.milliseconds(), custom_metadata,
-                state, self.context.config.broker_id)))
+                state, self.context.config.broker_id))
 
     def delete_segment(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Deletes a segment, and announces that before and after; False if the task is cancelled
