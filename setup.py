@@ -81,6 +81,7 @@ C_SOURCES = [
     "index",
     "index_file",
     "index_search",
+    "lz4",
     "md5",
     "md5_x86",
     "message",

@@ -24,7 +24,7 @@ NATIVE = ROOT / "src" / "seglog" / "_native"
 # What each file declares; a header comes after those that it needs.
 FILES = {
     "capi": ["status", "format", "wire", "crc32c", "utf8", "file", "window", "batch", "walk",
-             "framing", "snappy", "log_lock"],
+             "framing", "lz4", "snappy", "log_lock"],
     "capi_index": ["index", "scan", "clean_load", "remote_segments"],
     "capi_columns": ["columns", "arrow", "records", "encode", "encode_sources",
                      "encode_columns", "checksums", "murmur2"],

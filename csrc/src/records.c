@@ -4,6 +4,7 @@
 
 #include "entry.h"
 #include "records_internal.h"
+#include "seglog/framing.h"
 
 /*
  * CRC and decoder find the bytes of the last pread in L2, and calls are few. Measured with 16 KiB
@@ -47,6 +48,11 @@ void slg_records_free(slg_records *records) {
 int64_t slg_records_position(const slg_records *records) { return records->position; }
 
 slg_payload slg_records_payload(const slg_records *records) { return records->payload; }
+
+void slg_records_set_room(slg_records *records, uint8_t *room, size_t size) {
+    records->room = room;
+    records->room_size = size;
+}
 
 void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) {
     records->at = data;
@@ -270,11 +276,29 @@ static slg_status begin_entry(slg_records *records, slg_error *error) {
                                       : begin_batch(records, entry, error);
 }
 
+/* Whether the payload could be decompressed here. */
+static bool unframe(slg_records *records) {
+    const slg_payload *payload = &records->payload;
+    const ptrdiff_t size = records->room == NULL
+                               ? -1
+                               : slg_unframe(payload->codec, payload->data, payload->size,
+                                             records->room, records->room_size);
+    if (size < 0) {
+        return false;
+    }
+    slg_records_resume(records, records->room, (size_t)size);
+    return true;
+}
+
 slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_error *error) {
     for (;;) {
         slg_status status;
         switch (records->state) {
-        case NEEDS_PAYLOAD: return SLG_CODEC;
+        case NEEDS_PAYLOAD:
+            if (!unframe(records)) {
+                return SLG_CODEC;
+            }
+            continue;
         case IN_BATCH: status = slg_records_decode_batch(records, columns, error); break;
         case OPENS_WRAPPER:
             status = slg_records_open_wrapper(records, error);

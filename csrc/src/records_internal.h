@@ -17,7 +17,7 @@ enum { SPAN_ROWS = 1024, SPAN_BYTES = 64 << 10 };
 /* The state of the current entry. */
 typedef enum records_state {
     BETWEEN_ENTRIES,
-    NEEDS_PAYLOAD, /* SLG_CODEC was or will be returned */
+    NEEDS_PAYLOAD, /* compressed */
     IN_BATCH,      /* v2 */
     OPENS_WRAPPER, /* magic 0 or 1: the payload is available, its messages are not yet counted */
     IN_WRAPPER,    /* inner messages, or the one uncompressed message */
@@ -33,6 +33,8 @@ struct slg_records {
     slg_batch batch;    /* the current entry */
     int64_t next_offset; /* no entry from here on may begin below */
     slg_payload payload;
+    uint8_t *room; /* the caller's, for decompressed payloads */
+    size_t room_size;
     const uint8_t *at;  /* next record or message, in the window or in the caller's bytes */
     const uint8_t *end; /* of the payload */
     int32_t left;       /* remaining records of the batch */

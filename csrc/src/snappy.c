@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "lz_copy.h"
 #include "seglog/wire.h"
 
 enum {
@@ -19,7 +20,10 @@ enum {
     TAG_LITERAL_MAX = 60,
     LITERAL = 0,
     COPY_1 = 1,
-    COPY_2 = 2
+    COPY_2 = 2,
+    COPY_4 = 3,
+    /* Four bytes of seven bits: 256 MiB, more than any block has room for. */
+    LENGTH_BYTES_MAX = 4
 };
 
 size_t slg_snappy_bound(size_t size) { return 32 + size + size / 6; }
@@ -122,4 +126,73 @@ size_t slg_snappy_compress(const uint8_t *data, size_t size, uint8_t *out) {
     *out++ = (uint8_t)rest;
     out = size < MARGIN ? emit_literal(out, data, size) : compress_fragment(data, size, out);
     return (size_t)(out - begin);
+}
+
+/* The size in front of a block. False if it does not end. */
+static bool read_length(const uint8_t **in, const uint8_t *in_end, size_t *length) {
+    *length = 0;
+    for (unsigned i = 0; i < LENGTH_BYTES_MAX && *in < in_end; i++) {
+        const uint8_t byte = *(*in)++;
+        *length |= (size_t)(byte & 0x7f) << 7 * i;
+        if (byte < 0x80) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A number of 1 to 4 bytes. */
+static size_t load_le(const uint8_t *in, size_t size) {
+    size_t value = 0;
+    for (size_t i = 0; i < size; i++) value |= (size_t)in[i] << 8 * i;
+    return value;
+}
+
+ptrdiff_t slg_snappy_decompress(const uint8_t *block, size_t size, uint8_t *into, size_t room) {
+    /* How many bytes of a copy's offset follow its tag. */
+    static const uint8_t offset_sizes[] = {[COPY_1] = 1, [COPY_2] = 2, [COPY_4] = 4};
+    const uint8_t *in = block, *const in_end = block + size;
+    uint8_t *out = into, *const room_end = into + room;
+    size_t left;
+    if (!read_length(&in, in_end, &left) || left > room) {
+        return -1;
+    }
+    const ptrdiff_t length = (ptrdiff_t)left;
+    while (in < in_end) {
+        const unsigned tag = *in++, kind = tag & 3;
+        size_t count = (tag >> 2) + 1;
+        if (kind == LITERAL) {
+            if (count > TAG_LITERAL_MAX) {
+                const size_t bytes = count - TAG_LITERAL_MAX;
+                if ((size_t)(in_end - in) < bytes) {
+                    return -1;
+                }
+                count = load_le(in, bytes) + 1;
+                in += bytes;
+            }
+            if (count > (size_t)(in_end - in) || count > left) {
+                return -1;
+            }
+            lz_copy_literals(out, room_end, in, in_end, count);
+            in += count;
+        } else {
+            const size_t bytes = offset_sizes[kind];
+            if ((size_t)(in_end - in) < bytes) {
+                return -1;
+            }
+            size_t offset = load_le(in, bytes);
+            in += bytes;
+            if (kind == COPY_1) {
+                count = MATCH_MIN + (tag >> 2 & 7);
+                offset |= (size_t)(tag >> 5) << 8;
+            }
+            if (offset == 0 || offset > (size_t)(out - into) || count > left) {
+                return -1;
+            }
+            lz_copy_match(out, room_end, offset, count);
+        }
+        out += count;
+        left -= count;
+    }
+    return left == 0 ? length : -1;
 }

@@ -1,82 +1,88 @@
-/* Blocks of lz4 frames and xerial streams: each cut at every byte, and what is no such framing. */
+/* lz4 frames and xerial streams: each cut at every byte, and what is no such framing. */
 #include "seglog/framing.h"
 
 #include "check.h"
+#include "seglog/format.h"
 
-typedef slg_frame next_function(const uint8_t *, size_t, size_t *, slg_block *);
+enum { ROOM = 2 * 65536 };
 
-/* Blocks until the end; -1 for SLG_FRAME_OTHER. Their bytes go to `plain` one after the other. */
-static int count_blocks(next_function *next, const uint8_t *bytes, size_t size, uint8_t *plain) {
+static uint8_t plain[ROOM];
+
+static ptrdiff_t unframe(int codec, const uint8_t *bytes, size_t size, size_t room) {
     uint8_t *exact = exact_copy(bytes, size);
-    size_t position = 0;
-    slg_block block;
-    slg_frame frame;
-    int blocks = 0;
-    while ((frame = next(exact, size, &position, &block)) == SLG_FRAME_BLOCK) {
-        CHECK(block.data >= exact && block.data + block.size <= exact + size);
-        CHECK_EQ(position, (size_t)(block.data + block.size - exact));
-        memcpy(plain, block.data, block.size);
-        plain += block.size;
-        blocks++;
+    uint8_t *into = malloc(room > 0 ? room : 1);
+    CHECK(into != NULL);
+    const ptrdiff_t found = slg_unframe(codec, exact, size, into, room);
+    CHECK(found >= -1 && found <= (ptrdiff_t)room);
+    if (found > 0) {
+        memcpy(plain, into, (size_t)found);
     }
+    free(into);
     free(exact);
-    return frame == SLG_FRAME_END ? blocks : -1;
+    return found;
 }
 
 static void test_lz4(void) {
-    const uint8_t frame[] = {0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, 2,   0, 0, 0, 'a',
+    /* A block of two literals, and one of three stored bytes. */
+    const uint8_t frame[] = {0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, 3,   0, 0, 0, 0x20, 'a',
                              'b',  3,    0,    0,    0x80, 'c',  'd',  'e', 0, 0, 0, 0};
-    uint8_t plain[16];
-    CHECK_EQ(count_blocks(slg_lz4_next, frame, sizeof frame, plain), 2);
+    const int codec = SLG_CODEC_LZ4;
+    CHECK_EQ(unframe(codec, frame, sizeof frame, ROOM), 5);
     CHECK(memcmp(plain, "abcde", 5) == 0);
+    CHECK_EQ(unframe(codec, frame, sizeof frame, 65536 + 2), 5);
+    CHECK_EQ(unframe(codec, frame, sizeof frame, 65536 + 1), -1);
+    CHECK_EQ(unframe(codec, frame, sizeof frame, 0), -1);
     for (size_t size = 0; size < sizeof frame; size++) {
-        CHECK_EQ(count_blocks(slg_lz4_next, frame, size, plain), -1);
+        CHECK_EQ(unframe(codec, frame, size, ROOM), -1);
     }
     uint8_t longer[sizeof frame + 1] = {0};
     memcpy(longer, frame, sizeof frame);
-    CHECK_EQ(count_blocks(slg_lz4_next, longer, sizeof longer, plain), -1);
+    CHECK_EQ(unframe(codec, longer, sizeof longer, ROOM), -1);
     for (size_t at = 0; at < 7; at++) {
         memcpy(longer, frame, sizeof frame);
         longer[at] ^= 1;
-        CHECK_EQ(count_blocks(slg_lz4_next, longer, sizeof frame, plain), -1);
+        CHECK_EQ(unframe(codec, longer, sizeof frame, ROOM), -1);
     }
-    const uint8_t lies[][4] = {{0, 0, 0, 0x80},
-                               {1, 0, 1, 0},
-                               {0xff, 0xff, 0xff, 0x7f},
-                               {0xff, 0xff, 0xff, 0xff},
-                               {14, 0, 0, 0}};
+    const uint8_t lies[][4] = {
+        {0, 0, 0, 0x80},          {1, 0, 1, 0}, {2, 0, 0, 0}, {0xff, 0xff, 0xff, 0x7f},
+        {0xff, 0xff, 0xff, 0xff}, {15, 0, 0, 0}};
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         memcpy(longer, frame, sizeof frame);
         memcpy(longer + 7, lies[i], 4);
-        CHECK_EQ(count_blocks(slg_lz4_next, longer, sizeof frame, plain), -1);
+        CHECK_EQ(unframe(codec, longer, sizeof frame, ROOM), -1);
+    }
+    const int others[] = {SLG_CODEC_NONE, SLG_CODEC_GZIP, SLG_CODEC_SNAPPY, SLG_CODEC_ZSTD, 5, -1};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        CHECK_EQ(unframe(others[i], frame, sizeof frame, ROOM), -1);
     }
 }
 
 static void test_xerial(void) {
-    const uint8_t stream[] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1,   0,   0,  0,
-                              1,    0,   0,   0,   2,   'a', 'b', 0, 0, 0, 3, 'c', 'd', 'e'};
-    uint8_t plain[16];
-    CHECK_EQ(count_blocks(slg_xerial_next, stream, sizeof stream, plain), 2);
+    /* Blocks of two and of three literals. */
+    const uint8_t stream[] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1, 0, 0,   0,   1,  0,
+                              0,    0,   4,   2,   4,   'a', 'b', 0, 0, 0, 5, 3, 8, 'c', 'd', 'e'};
+    const int codec = SLG_CODEC_SNAPPY;
+    CHECK_EQ(unframe(codec, stream, sizeof stream, ROOM), 5);
     CHECK(memcmp(plain, "abcde", 5) == 0);
+    CHECK_EQ(unframe(codec, stream, sizeof stream, 5), 5);
+    CHECK_EQ(unframe(codec, stream, sizeof stream, 4), -1);
     for (size_t size = 0; size < sizeof stream; size++) {
         /* Cut behind the first block it is a whole stream; with the header alone it is none. */
-        CHECK_EQ(count_blocks(slg_xerial_next, stream, size, plain), size == 22 ? 1 : -1);
+        CHECK_EQ(unframe(codec, stream, size, ROOM), size == 24 ? 2 : -1);
     }
     uint8_t other[sizeof stream];
     for (size_t at = 0; at < 16; at++) {
         memcpy(other, stream, sizeof stream);
         other[at] ^= 2;
-        CHECK_EQ(count_blocks(slg_xerial_next, other, sizeof other, plain), -1);
+        CHECK_EQ(unframe(codec, other, sizeof other, ROOM), -1);
     }
-    const uint8_t lies[][4] = {{0, 0, 0, 10},
-                               {0x7f, 0xff, 0xff, 0xff},
-                               {0xff, 0xff, 0xff, 0xff},
-                               {0x82, 'S', 'N', 'A'},
-                               {0x20, 0, 0, 1}};
+    const uint8_t lies[][4] = {
+        {0, 0, 0, 14},         {0, 0, 0, 3},   {0x7f, 0xff, 0xff, 0xff}, {0xff, 0xff, 0xff, 0xff},
+        {0x82, 'S', 'N', 'A'}, {0x20, 0, 0, 1}};
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         memcpy(other, stream, sizeof stream);
         memcpy(other + 16, lies[i], 4);
-        CHECK_EQ(count_blocks(slg_xerial_next, other, sizeof other, plain), -1);
+        CHECK_EQ(unframe(codec, other, sizeof other, ROOM), -1);
     }
 }
 

@@ -89,9 +89,12 @@ def framing(golden: Path) -> Iterator[bytes]:
             at = data.find(magic)
             while at >= 0:
                 yield data[at:at + 2048]
+                yield data[at + (11 if magic[0] == 4 else 20):at + 2048]  # the raw block
                 at = data.find(magic, at + 1)
     yield b"\x04\x22\x4d\x18\x60\x40\x82\3\0\0\x80abc" + bytes(4)
-    yield b"\x82SNAPPY\0\0\0\0\1\0\0\0\1\0\0\0\2ab\0\0\0\1c"
+    yield b"\x82SNAPPY\0\0\0\0\1\0\0\0\1\0\0\0\4\2\4ab\0\0\0\3\1\0c"
+    yield b"\x40abcd\4\0\xc00123456789xy"
+    yield b"\x14\x24abcdefghij\x2a\7\0"
 
 
 def encode_columns(golden: Path) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,34 @@ def test_sound_payloads_need_nothing_else(tmp_path: Path, codec: int) -> None:
         rows, told = outcome(path, decompress=decompress, direct=codecs.DIRECT)
         assert told == ("end", path.stat().st_size) and not seen
         assert sum(len(lists["offset"]) for lists in rows) == count
+
+
+@pytest.mark.parametrize("codec, levels", [(codecs.SNAPPY, [None]), (codecs.LZ4, range(1, 18))],
+                         ids=["snappy", "lz4"])
+def test_sound_payloads_of_all_kinds_are_decoded_in_c(tmp_path: Path, codec: int,
+                                                      levels: Iterable[int | None]) -> None:
+    """Repetition from each small offset, and what fills blocks to their last byte."""
+    path = tmp_path / f"{0:020d}.log"
+    for number, value in enumerate(repetitive(random.Random(codec))):
+        plain = v2.encode(v2.Batch(0, 0, [v2.Record(0, 0, b"key", value)]))
+        for level in list(levels)[number % 3::3] or [None]:
+            path.write_bytes(packed(plain, codec, codecs.compress(codec, plain[61:], level)))
+            rows, told = outcome(path, decompress=lambda *_: pytest.fail("not in C"),
+                                 direct=codecs.DIRECT)
+            assert told == ("end", path.stat().st_size)
+            assert [row for lists in rows for row in lists["value"]] == [value]
+
+
+def repetitive(rng: random.Random) -> Iterator[bytes]:
+    for period in range(1, 25):
+        yield rng.randbytes(period) * (400 // period)
+        word = rng.randbytes(period)
+        yield b"".join(rng.randbytes(rng.randrange(1, 40)) + word * rng.randrange(40)
+                       for _ in range(60))
+    for size in (1, 65535, 65536 - 9, 65536 - 8, 65536, 131072, 150_000):
+        yield bytes(size)
+        yield rng.randbytes(size)
+        yield (rng.randbytes(1000) * (size // 1000 + 1))[:size]
 
 
 @by_name

@@ -3,8 +3,9 @@
  * them.
  *
  * A decoder reads through its own window (window.h), checks each entry as Kafka's consumer does,
- * and decodes v2 batches and messages of magic 0 and 1. It never calls a codec: it returns a
- * compressed payload with SLG_CODEC, and the caller decompresses it. One thread per decoder.
+ * and decodes v2 batches and messages of magic 0 and 1. Given a room it decompresses lz4 and snappy
+ * in the usual framing (framing.h). It returns any other compressed payload with SLG_CODEC, and the
+ * caller decompresses it. One thread per decoder.
  */
 #ifndef SEGLOG_RECORDS_H
 #define SEGLOG_RECORDS_H
@@ -94,6 +95,12 @@ void slg_records_free(slg_records *records);
 /* Reuses the decoder, with its memory, for other bytes of this or another file. */
 void slg_records_restart(slg_records *records, slg_source source, int64_t start, int64_t end,
                          const slg_records_options *options);
+
+/*
+ * Memory of the caller for decompressed payloads of `size` bytes, with SLG_RECORDS_SLACK readable
+ * bytes after them; NULL and 0 for none, as at first.
+ */
+void slg_records_set_room(slg_records *records, uint8_t *room, size_t size);
 
 /* The position of the first entry that is not fully decoded. */
 int64_t slg_records_position(const slg_records *records);

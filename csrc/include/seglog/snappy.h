@@ -1,6 +1,6 @@
 /*
  * Writes one raw snappy block, byte for byte as Google's C++ library since 1.1.9, which Kafka's
- * snappy-java wraps. Decoders accept any encoder's output, but only these bytes equal Kafka's.
+ * snappy-java wraps, and reads those of any encoder.
  */
 #ifndef SEGLOG_SNAPPY_H
 #define SEGLOG_SNAPPY_H
@@ -23,6 +23,12 @@ size_t slg_snappy_bound(size_t size);
  * slg_snappy_bound(size). Returns the bytes written. Needs 32 KiB of stack; thread-safe.
  */
 size_t slg_snappy_compress(const uint8_t *data, size_t size, uint8_t *out);
+
+/*
+ * Decompresses a block. The bytes written to `into`, which has room for `room`, or -1 for a block
+ * that is damaged or does not fit. All of the room may be written.
+ */
+ptrdiff_t slg_snappy_decompress(const uint8_t *block, size_t size, uint8_t *into, size_t room);
 
 #ifdef __cplusplus
 }

@@ -187,6 +187,7 @@ cdef extern from "seglog/records.h" nogil:
     void slg_records_free(slg_records *records) noexcept
     void slg_records_restart(slg_records *records, slg_source source, int64_t start, int64_t end,
         const slg_records_options *options) noexcept
+    void slg_records_set_room(slg_records *records, uint8_t *room, size_t size) noexcept
     int64_t slg_records_position(const slg_records *records) noexcept
     slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_error
         *error) noexcept

@@ -14,7 +14,7 @@ from seglog._native.capi cimport *
 from seglog._native.capi_append cimport slg_record_walk, slg_refusal
 from seglog._native.capi_clean cimport *
 from seglog._native.clean_keys cimport BatchKeys, PlainRecords, check_rows, rows_of
-from seglog._native.framing cimport view_of
+from seglog._native.codec_view cimport view_of
 from seglog._native.validate cimport RecordWalk
 
 from seglog.errors import IllegalArgumentError

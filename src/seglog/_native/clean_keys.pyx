@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uintptr_t
 
 from seglog._native.capi cimport *
 from seglog._native.capi_clean cimport *
-from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
+from seglog._native.codec_view cimport view_of
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
@@ -19,8 +19,8 @@ cdef enum:
 
 @cython.final
 cdef class PlainRecords:
-    """The decompressed records of one batch at a time; `direct` has the decoders of
-    storage.codecs."""
+    """The decompressed records of one batch at a time; `direct` has the decoders of storage.codecs
+    besides those of C."""
 
     def __cinit__(self, tuple direct):
         self._direct = direct
@@ -42,24 +42,26 @@ cdef class PlainRecords:
     cdef Py_ssize_t _decompress(self, int codec, const uint8_t *payload, size_t size) except -2:
         """Bytes in `_plain`; -1 for a payload that the reference path has to see, whatever is wrong
         with it."""
-        cdef char *into
         cdef object decode = self._direct[codec]
-        if decode is None or size == 0:
+        cdef uint8_t *into
+        cdef Py_ssize_t plain = -1
+        if size == 0:
             return -1
         self._grow(max(<Py_ssize_t>(PLAIN_BYTES_FIRST_OF_ZSTD if codec == SLG_CODEC_ZSTD
                                     else PLAIN_BYTES_FIRST), 8 * <Py_ssize_t>size))
-        into = <char *>self._plain
-        try:
-            if codec == SLG_CODEC_LZ4:
-                return lz4_blocks(decode, payload, size, into, self._size)
-            if codec == SLG_CODEC_SNAPPY:
-                return snappy_blocks(decode, payload, size, into, self._size)
-            return decode(view_of(payload, size), self._view)
-        except Exception:
-            if 2 * self._size <= PLAIN_BYTES_MAX:
-                # Perhaps for want of room: the next such batch shall have it.
-                self._grow(2 * self._size)
-            return -1
+        if decode is None:
+            into = <uint8_t *><char *>self._plain
+            with nogil:
+                plain = slg_unframe(codec, payload, size, into, <size_t>self._size)
+        else:
+            try:
+                plain = decode(view_of(payload, size), self._view)
+            except Exception:
+                pass
+        if plain < 0 and 2 * self._size <= PLAIN_BYTES_MAX:
+            # Perhaps for want of room: the next such batch shall have it.
+            self._grow(2 * self._size)
+        return plain
 
     cdef int _grow(self, Py_ssize_t size) except -1:
         if size > self._size:

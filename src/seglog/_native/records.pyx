@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from seglog._native.capi cimport *
 from seglog._native.capi_columns cimport *
 from seglog._native.columns cimport ColumnPool, Projection, wrap_columns
-from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
+from seglog._native.codec_view cimport view_of
 from seglog._native.status cimport as_exception, check
 from seglog._native.window cimport failure_of, source_of
 
@@ -114,7 +114,7 @@ cdef class RecordDecoder:
     cdef object _into              # bytearray, with slack behind what codecs see
     cdef object _into_view
     cdef Py_ssize_t _into_size     # what codecs may write
-    cdef tuple _direct             # by codec: functions of (bytes, room), or None
+    cdef tuple _direct             # by codec: functions of (bytes, room), or None for C's or none
     cdef object _failure           # raised once the rows before it were taken
     cdef object _file
     cdef object _source            # what C reads from
@@ -296,6 +296,8 @@ cdef class RecordDecoder:
         cdef object data
         if self._into is None:
             self._grow_into(max(<size_t>INTO_BYTES_FIRST, 4 * payload.size))
+            if payload.codec in (SLG_CODEC_LZ4, SLG_CODEC_SNAPPY):
+                return 0  # C has the room now
         if payload.codec < len(self._direct) and self._into_size <= self._direct_most:
             size = self._decompress_directly(&payload)
         if 0 <= size <= self._into_size:
@@ -324,17 +326,10 @@ cdef class RecordDecoder:
         An error here is not final: `decompress`, which knows Kafka's rules, starts over.
         """
         cdef object decode = self._direct[payload.codec]
-        if decode is None or payload.size == 0:
+        if decode is None or payload.size == 0 or (payload.codec == SLG_CODEC_ZSTD
+                                                   and payload.magic < 2):
             return -1
         try:
-            if payload.codec == SLG_CODEC_LZ4:
-                return lz4_blocks(decode, payload.data, payload.size, self._into,
-                                  self._into_size)
-            if payload.codec == SLG_CODEC_SNAPPY:
-                return snappy_blocks(decode, payload.data, payload.size, self._into,
-                                     self._into_size)
-            if payload.codec == SLG_CODEC_ZSTD and payload.magic < 2:
-                return -1
             return decode(view_of(payload.data, payload.size), self._into_view)
         except Exception:
             return -1
@@ -355,4 +350,8 @@ cdef class RecordDecoder:
         self._into = bytearray(size + SLG_RECORDS_SLACK)
         self._into_view = memoryview(self._into)[:size]
         self._into_size = <Py_ssize_t>size
+        if self._direct and self._into_size <= self._direct_most:
+            slg_records_set_room(self._records, <uint8_t *><char *>self._into, size)
+        else:
+            slg_records_set_room(self._records, NULL, 0)
         return 0

@@ -7,6 +7,7 @@ cramjam releases the GIL, so calls of several threads run in parallel. This modu
 lz4 and snappy framings are parsed here, and their blocks are decoded by cramjam's raw block
 decoders. That is 4 to 6 times faster than cramjam's lz4 frame decoder (16 KiB: 1.7 us against 11.3
 us). It also follows Kafka's rules, which ignore a content checksum and stop after the first frame.
+Readers of records decompress sound payloads of the two in C (framing.h), and come here with others.
 """
 
 from __future__ import annotations
@@ -469,8 +470,8 @@ class Codec(NamedTuple):
     levels: range  #: the levels that Kafka accepts; empty for a codec without levels
     level_default: int
     decode: Callable[..., memoryview]  #: (magic, payload, into, max_bytes)
-    #: cramjam's own decoder, (bytes, room) -> size, for native decoders that read the framing of
-    #: lz4 and snappy themselves. `decompress` decides about what it refuses.
+    #: cramjam's own decoder, (bytes, room) -> size, for native decoders; None for lz4 and snappy,
+    #: which are in C (framing.h). `decompress` decides about what these refuse.
     direct: Callable[..., int] | None
     encode: Callable[[memoryview, int, int], bytes]  #: (data, level, magic)
 
@@ -481,9 +482,9 @@ CODECS: Final[tuple[Codec, ...]] = (
     Codec("gzip", 0, 1032, range(1, 10), 6,
           _decompress_gzip, cramjam.gzip.decompress_into, _compress_gzip),
     Codec("snappy", 0, _SNAPPY_RATIO_MAX, range(0), 0,
-          _decompress_snappy, cramjam.snappy.decompress_raw_into, _compress_snappy),
+          _decompress_snappy, None, _compress_snappy),
     Codec("lz4", 0, LZ4_RATIO_MAX, range(1, 18), 9,
-          _decompress_lz4, cramjam.lz4.decompress_block_into, _compress_lz4),
+          _decompress_lz4, None, _compress_lz4),
     Codec("zstd", 2, 1 << 15, range(-131072, 23), 3,
           _decompress_zstd, cramjam.zstd.decompress_into, _compress_zstd),
 )
