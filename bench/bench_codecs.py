@@ -80,10 +80,10 @@ def codec_alone(name: str, log: Log, room: int) -> dict[str, Callable[[], int]]:
     return {"streams": over(whole, getattr(cramjam, name).decompress_into, room)}
 
 
-def decode(partition: PartitionLog) -> tuple[int, int]:
+def decode(partition: PartitionLog, threads: int = 0) -> tuple[int, int]:
     """(rows, bytes of their values), every column an Arrow array."""
     rows = value_bytes = 0
-    for columns in partition.to_arrow():
+    for columns in partition.to_arrow(threads=threads):
         batch = pa.record_batch(columns)
         rows += batch.num_rows
         ends = np.frombuffer(batch["value"].buffers()[1], np.int32)
@@ -121,3 +121,15 @@ def test_decode_compressed(compare: Compare, scratch: Path, name: str, plain_byt
                 work=plain / 1e9, unit="GB", check=check)
     log.path.unlink()
     uncompressed.path.unlink()
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_two_threads(compare: Compare, scratch: Path, name: str) -> None:
+    """Goal: two threads 1.5 times one, however little time a batch takes."""
+    log = write_log(scratch / f"threads-{name}-0", RECORDS, codec=CODECS[name])
+    check = equals((log.records, log.value_bytes))
+    with PartitionLog.open(log.path.parent) as partition:
+        compare(f"to_arrow(threads=2), {name}", lambda: decode(partition, 2),
+                [Against("to_arrow(threads=0)", lambda: decode(partition), goal=1.5, check=check)],
+                work=log.records, unit="records", check=check)
+    log.path.unlink()
