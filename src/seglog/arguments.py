@@ -133,7 +133,8 @@ def partition_of(value: Any) -> TopicPartition:
 
 
 def given_path(value: Any, name: str = "path") -> str:
-    """A path, unchanged. Raises KafkaStorageError if it is empty.
+    """A path, unchanged. Raises KafkaStorageError if it is empty, IllegalArgumentError if no file
+    can have this name.
 
     An empty path is an unset variable, never the current directory.
     """
@@ -144,21 +145,21 @@ def given_path(value: Any, name: str = "path") -> str:
             errno.ENOENT, "the path is empty (is a variable not set?); the current directory is .",
             "")
     try:
-        os.fsencode(path)
+        encoded = os.fsencode(path)
     except UnicodeEncodeError:
-        raise IllegalArgumentError(f"{name} is no name of a file: {shown(path)}") from None
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise IllegalArgumentError(f"{name} is no name of a file: {shown(path)}")
     return path
 
 
 def directory_path(name: str, value: Any) -> str:
-    """An absolute path. Raises KafkaStorageError for an empty path and for a URL."""
+    """An absolute path. Raises as `given_path`, and KafkaStorageError for a URL."""
     path = given_path(value, name)
     if _URL.match(path):
         raise KafkaStorageError(
             errno.EINVAL, "this is a URL, and only a local directory will do here; object stores "
             "are read by PartitionLog.open, seglog ls, seglog cat and Spark", path)
-    if "\0" in path:
-        raise IllegalArgumentError(f"{name} is no name of a file: {shown(path)}")
     return os.path.abspath(path)
 
 

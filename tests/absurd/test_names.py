@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -14,7 +15,18 @@ from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import (
     ConfigError, IllegalArgumentError, InvalidTopicError, InvalidTopicPartitionError,
 )
-from seglog.storage.discover import find_directories, find_partitions, find_replicas
+from seglog.log.scheduler import Scheduler
+from seglog.log.unified_log import UnifiedLog
+from seglog.storage.checkpoint_files import read_offset_checkpoint
+from seglog.storage.discover import (
+    find_directories, find_partitions, find_replicas, is_partition_directory,
+)
+from seglog.storage.meta import read_meta_properties
+from seglog.storage.place import identify, require_data_directory, require_room_for_logs
+from seglog.tiered.bucket import open_bucket
+from seglog.tiered.metadata_lint import lint_metadata
+from seglog.tiered.metadata_topic import read_metadata_topic
+from seglog.tiered.restore import restore
 
 TOPICS = {
     "": "the empty string is not allowed", ".": "'.' is not allowed", "..": "'..' is not allowed",
@@ -97,11 +109,31 @@ def test_a_manager_without_a_cleaner_says_so(tmp_path: Path, policy: str,
                     "manager has no scheduler, or log.cleaner.enable is false: a, b"]
 
 
-@pytest.mark.parametrize("call", [
-    find_directories, find_partitions, lambda path: find_replicas([path]), seglog.PartitionLog.open,
-    seglog.open_data_dir, seglog.open], ids=lambda call: call.__name__)
-def test_a_null_byte_in_a_path(tmp_path: Path, call: Callable[[str], object]) -> None:
-    path = f"{tmp_path}/t-0\0"
+# What takes a path, and the name of that parameter.
+PATHS: dict[str, tuple[Callable[[str], object], str]] = {
+    "open": (seglog.open, "path"), "open_data_dir": (seglog.open_data_dir, "path"),
+    "PartitionLog.open": (seglog.PartitionLog.open, "path"),
+    "file URL": (lambda path: find_directories(f"file://{quote(path)}"), "path"),
+    "find_directories": (find_directories, "path"), "find_partitions": (find_partitions, "path"),
+    "find_replicas": (lambda path: find_replicas([path]), "path"),
+    "is_partition_directory": (is_partition_directory, "path"), "identify": (identify, "path"),
+    "require_data_directory": (require_data_directory, "path"),
+    "require_room_for_logs": (require_room_for_logs, "path"),
+    "BrokerConfig.from_file": (BrokerConfig.from_file, "path"),
+    "UnifiedLog.create": (lambda path: UnifiedLog.create(path, LogConfig(), scheduler=Scheduler()),
+                          "path"),
+    "read_meta_properties": (read_meta_properties, "path"),
+    "read_offset_checkpoint": (read_offset_checkpoint, "path"),
+    "open_bucket": (open_bucket, "path"),
+    "open_bucket, metadata": (lambda path: open_bucket(".", metadata=path), "metadata"),
+    "lint_metadata": (lint_metadata, "data_dir"),
+    "read_metadata_topic": (read_metadata_topic, "data_dir"),
+    "restore": (lambda path: restore(None, path), "target")}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("call", PATHS)
+def test_a_null_byte_in_a_path(tmp_path: Path, call: str) -> None:
+    path, (act, name) = f"{tmp_path}/t-0\0", PATHS[call]
     with pytest.raises(IllegalArgumentError) as refused:
-        call(path)
-    assert str(refused.value) == f"path is no name of a file: {shown(path)}"
+        act(path)
+    assert str(refused.value) == f"{name} is no name of a file: {shown(path)}"

@@ -169,7 +169,7 @@ def test_a_path_that_is_a_file_or_has_a_nul(tmp_path: Path) -> None:
     root = make_dir(tmp_path / "k1", ["a-0"])
     (tmp_path / "file").write_text("x")
     odd = [str(tmp_path / "file"), str(tmp_path / "file" / "below"), str(tmp_path / "nul\0byte")]
-    with seglog.LogManager([*odd, root]) as manager:
+    with seglog.LogManager([*odd[:2], Path(odd[2]), root]) as manager:
         assert manager.offline_log_dirs == odd and manager.live_log_dirs == [str(root)]
     with pytest.raises(AllLogDirsFailedError, match="none of the specified log dirs from"):
         seglog.LogManager(odd)

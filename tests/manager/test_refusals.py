@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import seglog
+from seglog.arguments import shown
 from seglog.config import LoadConfig
 from seglog.manager import live
 from seglog.model import TopicPartition
@@ -56,8 +57,8 @@ def test_directories_that_are_none(roots: list[Path], tmp_path: Path) -> None:
             (file, errno.ENOTDIR, f"{file} is not a readable log directory."),
             (file / "x", errno.ENOTDIR, f"Failed to create data directory {file}/x: Not a "
                                         "directory"),
-            (nul, errno.EINVAL, f"Failed to load {nul} during broker startup: [Errno 22] embedded "
-                                f"null byte: {nul!r}")):
+            (nul, errno.EIO, f"Failed to load {nul} during broker startup: log_dirs is no name of "
+                             f"a file: {shown(nul)}")):
         refused(lambda given=given: Manager(given), "AllLogDirsFailedError",  # type: ignore[misc]
                 f"[Errno {number}] No data directory can be used: none of the specified log dirs "
                 f"from {given} can be created or validated: {why}",

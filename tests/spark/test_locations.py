@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.errors import KafkaStorageError
+from seglog.errors import IllegalArgumentError, KafkaStorageError
 from seglog.spark.locations import directories
 
 
@@ -94,3 +94,10 @@ def test_a_glob_without_a_match_says_what_is_there(disks: Path, path: str, words
 def test_other_urls_are_refused(disks: Path, path: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         names(disks, path)
+
+
+def test_paths_that_no_directory_can_have() -> None:
+    with pytest.raises(IllegalArgumentError, match="^path is no name of a file: '/d"):
+        directories(["/d\0"])
+    with pytest.raises(KafkaStorageError, match="the path is empty"):  # not the current directory
+        directories(["/d", ""])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from seglog.errors import IllegalArgumentError
 from seglog.model import TopicPartition
+from seglog.spark import verify
 from seglog.spark.option_values import java_pattern
 from seglog.spark.read_options import EARLIEST, LATEST, OffsetBound, parse_options
 
@@ -133,3 +135,9 @@ def test_what_is_refused(given: dict[str, str], words: str) -> None:
     base = {"path": "/d"} if given else {}
     with pytest.raises(ValueError, match=words):
         parse_options(base | given)
+
+
+def test_verify_refuses_a_null_byte_before_it_needs_spark() -> None:
+    with pytest.raises(IllegalArgumentError) as refused:
+        verify(None, ["/data", "/d\0"])  # type: ignore[arg-type]
+    assert str(refused.value) == r"path is no name of a file: '/d\x00'"

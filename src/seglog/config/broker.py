@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+from seglog.arguments import given_path
 from seglog.config.definition import Config, Kind, at_least, list_of, one_of, setting
 from seglog.config.log import LONG_MAX, LogConfig
 from seglog.errors import ConfigError, storage_errors
@@ -25,16 +26,18 @@ _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     """Reads a Java properties file such as `server.properties`.
 
-    Raises KafkaStorageError (missing, unreadable) or ConfigError (above 16 MiB, a bad escape).
+    Raises KafkaStorageError (missing, unreadable) or ConfigError (above 16 MiB, a bad escape), and
+    as `given_path`.
     """
-    with storage_errors(os.fspath(path)), open(path, "rb") as stream:
+    name = given_path(path)
+    with storage_errors(name), open(name, "rb") as stream:
         content = stream.read(PROPERTIES_BYTES_MAX + 1)
     if len(content) > PROPERTIES_BYTES_MAX:
-        raise ConfigError(f"{os.fspath(path)}: larger than {PROPERTIES_BYTES_MAX} bytes")
+        raise ConfigError(f"{name}: larger than {PROPERTIES_BYTES_MAX} bytes")
     try:
         return parse_properties(content)
     except ValueError as error:
-        raise ConfigError(f"{os.fspath(path)}: {error}") from None
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def topic_default(topic: str, name: str | None = None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from seglog import arguments
 from seglog._native.append import fast_path_first
-from seglog.arguments import INT32_MIN, int32, int64, integer, shown
+from seglog.arguments import INT32_MIN, directory_path, int32, int64, integer, shown
 from seglog.config import LogConfig
 from seglog.forks import ending
 from seglog.log import replace
@@ -121,7 +121,7 @@ class UnifiedLog(ReadableLog):
         shutdown the segments from the recovery point on are recovered. Raises
         InvalidTopicPartitionError, KafkaStorageError, LogLoadError, InconsistentTopicIdError.
         """
-        path = os.path.abspath(os.fspath(path))
+        path = directory_path("path", path)
         name = parse_directory_name(path)
         with public_errors(path):
             make_directories(path)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from seglog.arguments import directory_path
 from seglog.config import BrokerConfig, LoadConfig
 from seglog.errors import (
-    ConfigError, DuplicateLogDirError, InvalidTopicPartitionError, KafkaStorageError,
-    MalformedCheckpointError,
+    ConfigError, DuplicateLogDirError, IllegalArgumentError, InvalidTopicPartitionError,
+    KafkaStorageError, MalformedCheckpointError,
 )
 from seglog.fragments.journal import finish_commit
 from seglog.log.log_dir_failures import LogDirFailureChannel
@@ -275,9 +275,9 @@ def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
     given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
     if not given:
         raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
-    # An impossible path is an offline directory, as in Kafka; the others keep working.
-    return [os.path.abspath(path) if isinstance(path, str) and "\0" in path
-            else directory_path("log_dirs", path) for path in given]
+    # A path with a null byte is an offline directory, as in Kafka; the others keep working.
+    return [os.path.abspath(path) if "\0" in str(path) else directory_path("log_dirs", path)
+            for path in given]
 
 
 def refuse_duplicates(log_dirs: Sequence[str]) -> None:
@@ -298,6 +298,8 @@ def refuse_foreign_directories(log_dirs: Sequence[str]) -> None:
         except KafkaStorageError as error:
             if error.code == NOT_A_DATA_DIRECTORY and error.errno == errno.EINVAL:
                 raise
+        except IllegalArgumentError:  # a null byte in the path
+            continue
 
 
 def create_and_validate_log_dirs(log_dirs: Sequence[str], offline: Mapping[str, BaseException],
@@ -312,7 +314,7 @@ def create_and_validate_log_dirs(log_dirs: Sequence[str], offline: Mapping[str, 
                     getattr(cause, "errno", None) or errno.EIO,
                     f"Failed to load {path} during broker startup: {cause}", path) from cause
             _create_and_validate(path)
-        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        except OSError as error:
             channel.maybe_add_offline_log_dir(
                 path, f"Failed to create or validate data directory {path}", error)
             continue

@@ -9,8 +9,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from seglog.arguments import given_path
 from seglog.errors import (
-    InconsistentLogDirError, KafkaStorageError, MalformedCheckpointError, SeglogError,
+    IllegalArgumentError, InconsistentLogDirError, KafkaStorageError, MalformedCheckpointError,
+    SeglogError,
 )
 from seglog.storage.meta import MetaProperties, format_uuid, read_meta_properties
 from seglog.storage.paths import META_PROPERTIES
@@ -50,15 +52,13 @@ def read_identities(log_dirs: Sequence[str], cluster_id: str | None = None,
     for path in log_dirs:
         name = os.path.join(path, META_PROPERTIES)
         try:
+            given_path(path, "log_dirs")
             properties = read_meta_properties(name)
-        except (KafkaStorageError, MalformedCheckpointError) as error:
+        except (KafkaStorageError, MalformedCheckpointError, IllegalArgumentError) as error:
             # A path that is a file has no such file, and is refused later.
             if getattr(error, "errno", None) != errno.ENOTDIR:
                 _log.error("Error while reading meta.properties file %s", name, exc_info=error)
                 unreadable[path] = error
-            continue
-        except ValueError as error:  # a NUL byte in the path
-            unreadable[path] = KafkaStorageError(errno.EINVAL, str(error), path)
             continue
         if properties is not None:
             found[path] = properties

@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from seglog.arguments import given_path
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
 from seglog.objects.urls import is_url
 from seglog.storage.paths import DirectoryKind, leads_to_directory, parse_directory_name
@@ -32,7 +33,7 @@ def directories(paths: Sequence[str]) -> list[str]:
     A single path may be a comma-separated list. A glob must match at least one data directory or
     partition directory; other matches are ignored. Directories without a glob are not checked
     here. Raises KafkaStorageError for a glob without a match, ValueError for an unsupported scheme
-    or host.
+    or host, and as `given_path`.
     """
     texts = _divided(paths[0]) if len(paths) == 1 else list(paths)
     found: dict[str, str] = {}
@@ -43,7 +44,7 @@ def directories(paths: Sequence[str]) -> list[str]:
                                  "each URL, separated by commas.")
             found.setdefault(text, text)
             continue
-        path = _local(text)
+        path = given_path(_local(text))
         matched = [path] if not _MAGIC.search(path) or os.path.lexists(path) else _matched(path)
         for one in matched:
             found.setdefault(os.path.realpath(one), os.path.abspath(one))

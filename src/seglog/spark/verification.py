@@ -89,10 +89,10 @@ def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | Path
     """
     broker = BrokerConfig.from_properties(dict(config or {}))
     options = LoadOptions(LoadLevel.VERIFY, broker, broker.log_config(dict(config or {})))
-    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    given = [given_path(path) for path in
+             ([paths] if isinstance(paths, str | PathLike) else paths)]
     register(spark)  # raises one sentence if executors lack something
-    return Verification(_verify(spark, [given_path(path) for path in given], options,
-                                listener or NullListener(), task_bytes))
+    return Verification(_verify(spark, given, options, listener or NullListener(), task_bytes))
 
 
 def verify_on(master: str, paths: Sequence[str], options: LoadOptions, listener: LoadListener

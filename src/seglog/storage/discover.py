@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from seglog.arguments import given_path
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.storage.log_store import LOCAL, Files, absolute, files_of, place_of
@@ -133,8 +134,9 @@ def find_replicas(paths: Iterable[Path], storage_options: Mapping[str, str] | No
 
 def is_partition_directory(path: Path) -> bool:
     """Whether a directory itself holds segment files. False if it cannot be listed."""
+    name = given_path(path)
     try:
-        with os.scandir(path) as entries:
+        with os.scandir(name) as entries:
             return any(_is_segment(entry.name) and not leads_to_directory(entry)
                        for entry in entries)
     except OSError:

@@ -22,8 +22,8 @@ from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
 from seglog._native.scan import PartitionListing, list_partition
 from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
-from seglog.arguments import given_path, shown
-from seglog.errors import IllegalArgumentError, KafkaStorageError, storage_errors
+from seglog.arguments import given_path
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
@@ -317,13 +317,11 @@ def files_of(path: str, options: StorageOptions | Mapping[str, str] | None = Non
 
 def place_of(value: str | os.PathLike[str], name: str = "path") -> str:
     """A path as given, or the path of a `file://` URL; other URLs without a trailing slash. Raises
-    IllegalArgumentError for a null byte."""
+    as `given_path`."""
     path = given_path(value, name)
-    if "\0" in path:
-        raise IllegalArgumentError(f"{name} is no name of a file: {shown(path)}")
     if not is_url(path):
         return path
-    return local_path(path) or path.rstrip("/")
+    return given_path(local_path(path) or path.rstrip("/"), name)
 
 
 def absolute(path: str) -> str:

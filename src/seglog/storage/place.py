@@ -115,7 +115,8 @@ class Place:
 
 
 def identify(path: str | os.PathLike[str]) -> Place:
-    """Identifies `path`. Raises KafkaStorageError if the system does not say.
+    """Identifies `path`. Raises KafkaStorageError if the system does not say, IllegalArgumentError
+    for a null byte.
 
     Reads no more of a data directory than is needed to recognize it.
     """
@@ -130,8 +131,6 @@ def identify(path: str | os.PathLike[str]) -> Place:
         return Place(name, PlaceKind.FILE if os.path.exists(name) else PlaceKind.MISSING)
     except OSError as error:
         raise KafkaStorageError(error.errno, error.strerror, error.filename or name) from None
-    except ValueError as error:  # a NUL byte in the path
-        raise KafkaStorageError(errno.EINVAL, str(error), name) from None
 
 
 def _identify(path: str) -> Place:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from seglog._native import file as native_file
+from seglog.arguments import given_path
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.storage.ownership import create_file
 
@@ -40,7 +41,7 @@ def read_beginning(path: _Path, bytes_max: int) -> tuple[bytes, int] | None:
     """The first `bytes_max` bytes of a regular file, and the size of the whole; None if there is
     none. Raises KafkaStorageError as `read_small_file` does."""
     try:
-        descriptor, size = native_file.open_read(path)
+        descriptor, size = native_file.open_read(given_path(path))
     except KafkaStorageError as error:
         if error.code == "file_missing":
             return None

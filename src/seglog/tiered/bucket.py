@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seglog.arguments import given_path
 from seglog.errors import (
     IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError,
 )
@@ -47,7 +48,7 @@ def open_bucket(path: str | os.PathLike[str], *, layout: str | Layout | None = N
     """
     dirs = [metadata] if isinstance(metadata, str | os.PathLike) else list(metadata)
     tree = RemoteTree(path, storage_options)
-    source = MetadataSource(*(os.fspath(one) for one in dirs)) if dirs else None
+    source = MetadataSource(*(given_path(one, "metadata") for one in dirs)) if dirs else None
     if layout is not None and not isinstance(layout, str):
         return Bucket(tree, layout, source)
     listed = ListedTree(tree)

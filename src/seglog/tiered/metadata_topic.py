@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seglog.arguments import given_path
 from seglog.errors import (
     CorruptDataError, DuplicatePartitionError, IllegalArgumentError, IllegalStateError,
     MetadataParseError, UnknownTopicOrPartitionError, storage_errors,
@@ -162,7 +163,7 @@ def metadata_partitions(data_dirs: Sequence[str | os.PathLike[str]]
     """
     found: dict[TopicPartition, str] = {}
     for data_dir in data_dirs:
-        with storage_errors(os.fspath(data_dir)):
+        with storage_errors(given_path(data_dir, "data_dir")):
             entries = sorted(os.listdir(data_dir))
         for entry in entries:
             path = os.path.join(data_dir, entry)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from seglog.arguments import directory_path
 from seglog.errors import KafkaStorageError, storage_errors
 from seglog.objects.store import Block
 from seglog.storage.log_store import LogFile
@@ -36,7 +37,7 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
     Raises KafkaStorageError for a target that is not empty or cannot be written, a gap between
     segments, or an object that cannot be read; then what was written is deleted again.
     """
-    root = Path(os.path.abspath(target))
+    root = Path(directory_path("target", target))
     with storage_errors(str(root)):
         is_new = not root.exists()
         root.mkdir(parents=True, exist_ok=True)
