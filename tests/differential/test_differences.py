@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -21,7 +22,10 @@ from tests.differential.predict import predict
 from tests.differential.sources import GOLDEN_CONFIG, Source, Sources
 from tests.oracle import batch as v2
 from tests.oracle import compression, legacy
+from tests.support import transcript
 from tests.support.damage_records import BOMB_BYTES, bomb
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"
 
 
 @pytest.mark.usefixtures("kafka_lib")
@@ -91,3 +95,9 @@ def test_a_segment_above_a_gibibyte_is_split_behind_its_middle(tmp_path: Path) -
         file.write(last)
     assert predict(tmp_path / "data", {}) == {
         "big-0": {"log_start_offset": 0, "log_end_offset": far + 1}}
+
+
+def test_the_document_has_the_log_lines_that_may_differ() -> None:
+    table = DOCUMENT.read_text().partition("| logger, or beginning of the line |")[2]
+    rows = re.findall(r"\n\| `([^`]+)`", table.partition("\n\n")[0])
+    assert rows == [*transcript.OTHERS, *transcript.OURS]
