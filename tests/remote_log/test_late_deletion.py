@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import RemoteStorageError, RetriableRemoteStorageError
+from seglog.model import TopicPartition
 from seglog.tiered import RemoteLogSegmentMetadata
 from tests.remote_log.tiering import ID_KEY, KEY, Tiering
 from tests.support.waiting import wait_for
@@ -98,3 +99,37 @@ def test_a_partition_that_is_led_again_after_a_deletion_failed(
     wait_for(lambda: tiering.tiering.is_partition_ready(KEY))
     tiering.copy()
     assert tiering.storage.starts() == before
+
+
+def test_a_partition_that_was_not_led(tiering: Tiering) -> None:
+    """Its log tells the topic id, and the call can be repeated until the metadata is read."""
+    def is_done() -> bool:
+        try:
+            delete(tiering)
+        except RetriableRemoteStorageError as error:
+            assert "metadata is not ready" in str(error) and tiering.storage.starts()
+            assert not tiering.tiering._tasks.of(ID_KEY)
+            return False
+        return True
+
+    tiering.tiering.stop_partitions([KEY])
+    wait_for(lambda: not tiering.tiering.metadata.is_ready(ID_KEY))  # dropped
+    wait_for(is_done)
+    assert_deleted(tiering)
+
+
+def test_a_partition_without_a_log_that_was_not_led(tiering: Tiering) -> None:
+    """Nothing tells its topic id. The partitions after it are deleted all the same."""
+    gone, before = TopicPartition("gone", 0), tiering.storage.starts()
+    with pytest.raises(RemoteStorageError, match="gone-0.*on_leadership_change before") as told:
+        tiering.tiering.stop_partitions([gone, KEY], delete_remote_log=True)
+    assert before and not isinstance(told.value, RetriableRemoteStorageError)
+    assert_deleted(tiering)
+
+
+def test_a_log_that_is_not_tiered_has_no_remote_log(
+        tiering: Tiering, caplog: pytest.LogCaptureFixture) -> None:
+    plain = TopicPartition("plain", 0)
+    tiering.manager.get_or_create_log(plain)
+    tiering.tiering.stop_partitions([plain], delete_remote_log=True)
+    assert "StopPartition call is not expected for partition: plain-0" in caplog.text

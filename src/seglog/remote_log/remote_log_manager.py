@@ -218,7 +218,8 @@ class RemoteLogManager(ProcessBound):
     def stop_partitions(self, partitions: Iterable[TopicPartition], *,
                         delete_remote_log: bool = False) -> None:
         """Ends the tasks of partitions, and drops their metadata. With `delete_remote_log` all
-        their remote segments are deleted first, in this thread.
+        their remote segments are deleted first, in this thread; of a partition that is neither led
+        nor followed too, if it has a tiered log here.
 
         A partition that fails is logged, and the others are still stopped. If a deletion fails,
         this raises its error at the end, and the call can be repeated: RetriableRemoteStorageError
@@ -231,10 +232,12 @@ class RemoteLogManager(ProcessBound):
         stopped, failure = [], None
         for key in partitions:
             key_id = self._key_of(key)
-            if key_id is None:
-                _logger.warning("StopPartition call is not expected for partition: %s", key)
-                continue
             try:
+                if key_id is None and delete_remote_log:
+                    key_id = self._follow(key)
+                if key_id is None:
+                    _logger.warning("StopPartition call is not expected for partition: %s", key)
+                    continue
                 # A copy that ended after the deletion would stay for ever.
                 self._tasks.stop(key_id, waits=delete_remote_log)
                 self.stats.forget(key.topic, key.partition)
@@ -243,7 +246,7 @@ class RemoteLogManager(ProcessBound):
                     self._delete_partition(key_id)
             except Exception as error:
                 _logger.error("Error while stopping the partition: %s", key, exc_info=error)
-                if delete_remote_log:  # still known, with its metadata: a retry needs both
+                if delete_remote_log or key_id is None:  # a retry needs the id and the metadata
                     failure = failure or error
                     continue
             stopped.append(key_id)
@@ -253,6 +256,17 @@ class RemoteLogManager(ProcessBound):
             self.metadata.on_stop_partitions(stopped)
         if failure is not None:
             raise failure
+
+    def _follow(self, key: TopicPartition) -> TopicIdPartition | None:
+        """Follows a partition whose remote log is to be deleted, so that its metadata is read. None
+        if its log is not tiered. Raises RemoteStorageError if no log tells its topic id. (In Kafka
+        the controller gives a broker each partition before its deletion.)"""
+        if self._manager.get_log(key) is None:
+            raise RemoteStorageError(
+                f"No topic id registered for topic partition: {key}, and it has no log here: its "
+                "remote log is not deleted; call on_leadership_change before its log is deleted")
+        self.on_leadership_change((), [key])
+        return self._key_of(key)
 
     def _delete_partition(self, key: TopicIdPartition) -> None:
         if not self.metadata.is_ready(key):  # it may not list all segments yet
