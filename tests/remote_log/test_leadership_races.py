@@ -11,7 +11,7 @@ from threading import Event, Thread, Timer
 
 import pytest
 
-from seglog.errors import RemoteStorageError
+from seglog.errors import RemoteMetadataTimeoutError, RemoteStorageError
 from seglog.remote_log.copy_task import CopyQuota, CopyTask
 from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.partition_tasks import PartitionTasks
@@ -272,3 +272,43 @@ def test_a_cancelled_copy_whose_last_event_fails(
     finished = [one.start_offset for one in tiering.segments()
                 if one.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED]
     assert finished == tiering.bases()[:-1]
+
+
+def failed(error: Exception) -> Future[None]:
+    done: Future[None] = Future()
+    done.set_exception(error)
+    return done
+
+
+def test_a_copy_whose_last_event_is_not_read_back_in_time(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run announces the end of the copy again. (Kafka uploads the segment again.)"""
+    tiering.append(12)
+    with monkeypatch.context() as patched:
+        patched.setattr(tiering.tiering.metadata, "update_remote_log_segment_metadata",
+                        lambda _: failed(RemoteMetadataTimeoutError("late")))
+        for _ in range(2):
+            tiering.copy()
+            assert tiering.storage.starts() == tiering.bases()[:1]
+    assert tiering.log.highest_offset_in_remote_storage == -1
+    tiering.copy()
+    assert tiering.storage.starts() == tiering.bases()[:-1]
+    assert {one.state for one in tiering.segments()} == {
+        RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
+    assert tiering.log.highest_offset_in_remote_storage == tiering.bases()[-1] - 1
+    assert tiering.gauge("RemoteCopyBytesPerSec", topic="orders") == sum(
+        one.segment_size_in_bytes for one in tiering.segments())
+
+
+def test_a_copy_whose_last_event_fails_the_second_time(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing tells whether it will ever be read back: the segment is copied again."""
+    tiering.append(12)
+    for error in (RemoteMetadataTimeoutError("late"), RemoteStorageError("not written")):
+        with monkeypatch.context() as patched:
+            patched.setattr(tiering.tiering.metadata, "update_remote_log_segment_metadata",
+                            lambda _, error=error: failed(error))
+            tiering.copy()
+    assert tiering.storage.starts() == tiering.bases()[:1]
+    tiering.copy()
+    assert tiering.storage.starts() == [tiering.bases()[0], *tiering.bases()[:-1]]

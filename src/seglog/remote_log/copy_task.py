@@ -8,8 +8,8 @@ import threading
 from dataclasses import dataclass
 
 from seglog.errors import (
-    IllegalArgumentError, RemoteStorageError, ReplicaNotAvailableError, RetriableRemoteStorageError,
-    SeglogError,
+    IllegalArgumentError, RemoteMetadataTimeoutError, RemoteStorageError,
+    ReplicaNotAvailableError, RetriableRemoteStorageError, SeglogError,
 )
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import EpochEntry
@@ -68,6 +68,8 @@ class CopyTask(RemoteLogTask):
         self._directory: str | None = None
         self._copied: int | None = None
         self._has_start = False
+        # A copy whose last event was not read back in time, and its custom metadata.
+        self._unread: tuple[RemoteLogSegmentMetadata, bytes | None] | None = None
 
     def execute(self, log: UnifiedLog) -> None:
         """See RemoteLogTask."""
@@ -87,6 +89,8 @@ class CopyTask(RemoteLogTask):
 
     def _copy_segments(self, log: UnifiedLog) -> None:
         self._take_over(log)
+        if self._unread is not None:
+            self._finish(log, *self._unread)
         assert self._copied is not None
         stable = log.last_stable_offset
         if not 0 < stable or self._copied >= stable:
@@ -141,16 +145,31 @@ class CopyTask(RemoteLogTask):
             if earlier.done():  # else this task was cancelled too
                 self.context.finishing.pop(self.key, None)
 
-    def _finish(self, segment: RemoteLogSegmentMetadata, custom: bytes | None) -> None:
-        """Announces that a segment is copied. Raises TaskCancelled if the task is cancelled before
-        that is known; the next task waits for it."""
+    def _finish(self, log: UnifiedLog, segment: RemoteLogSegmentMetadata, custom: bytes | None
+                ) -> None:
+        """Announces that a segment is copied.
+
+        Raises TaskCancelled if the task is cancelled before that is known; the next task waits for
+        it. After RemoteMetadataTimeoutError the next run announces it again: the event will be read
+        back, and lookups do not find the segment before. (Kafka's copies it again.)
+        """
+        self._unread = None
         event = self.publish(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)
         self.context.finishing[self.key] = event
         try:
             self.wait(event)
+        except RemoteMetadataTimeoutError:
+            self._unread = segment, custom
+            raise
         finally:
             if event.done():
                 self.context.finishing.pop(self.key, None)
+        self.context.stats.mark("RemoteCopyBytesPerSec", self.key.topic,
+                                segment.segment_size_in_bytes)
+        self._copied = segment.end_offset
+        log.update_highest_offset_in_remote_storage(segment.end_offset)
+        self.say(logging.INFO, "Copied %s to remote storage with segment-id: %s",
+                 log_name(segment.start_offset), segment.remote_log_segment_id)
 
     def _copy(self, log: UnifiedLog, candidate: _Candidate, segment_id: RemoteLogSegmentId,
               path: str) -> None:
@@ -183,11 +202,7 @@ class CopyTask(RemoteLogTask):
             self.try_to_delete(segment)
             raise RemoteStorageError(f"{path}: the segment at {candidate.base_offset} has left")
         self._check_custom_metadata(segment, custom)
-        self._finish(segment, custom)
-        context.stats.mark("RemoteCopyBytesPerSec", self.key.topic, candidate.size)
-        self._copied = segment.end_offset
-        log.update_highest_offset_in_remote_storage(segment.end_offset)
-        self.say(logging.INFO, "Copied %s to remote storage with segment-id: %s", name, segment_id)
+        self._finish(log, segment, custom)
 
     def _check_custom_metadata(self, segment: RemoteLogSegmentMetadata,
                                custom: bytes | None) -> None:
