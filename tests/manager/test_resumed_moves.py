@@ -14,10 +14,10 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
 from seglog.manager.table import LogTable
 from tests.cleaner.support import append, records, roll
+from tests.manager.compacting import COMPACT, T0, manager_of as compacting
 from tests.manager.moving import N0, begin, current, manager_of, new_log
 from tests.manager.records import batch, fill, payload
 from tests.manager.support import make_dir
-from tests.manager.test_cleaning import COMPACT, T0, manager_of as compacting
 
 
 @pytest.fixture

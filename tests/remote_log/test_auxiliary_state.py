@@ -14,9 +14,8 @@ from seglog.errors import (
 )
 from seglog.log.batch_builder import RecordBatchBuilder
 from tests.remote_log.support import NOW_MS
-from tests.remote_log.test_remote_log_manager import Make, contents
-from tests.remote_log.test_remote_log_manager import make as make  # the fixture
-from tests.remote_log.tiering import BATCH_VALUE, KEY, Tiering
+from tests.remote_log.tiering import BATCH_VALUE, KEY, Make, Tiering, contents
+from tests.remote_log.tiering import make as make  # the fixture
 
 PRODUCER = 77
 

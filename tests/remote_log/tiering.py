@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from seglog.config import BrokerConfig
 from seglog.log.batch_builder import RecordBatchBuilder
@@ -18,6 +20,7 @@ from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask
+from seglog.storage.isolation import Isolation
 from seglog.tiered import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from tests.remote_log.local_tiered_storage import LocalTieredStorage
 from tests.remote_log.support import NOW_MS
@@ -110,3 +113,37 @@ class Tiering:
     def close(self) -> None:
         self.tiering.close()
         self.manager.shutdown()
+
+
+Make = Callable[..., Tiering]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Tiering] = []
+
+    def one(**how: object) -> Tiering:
+        made.append(Tiering(tmp_path, **how))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield one
+    for tiering in made:
+        tiering.close()
+
+
+def contents(tiering: Tiering, start: int = 0, isolation: Isolation = "read_uncommitted"
+             ) -> list[bytes]:
+    """Whole batches up to the end, as fetches of a consumer get them."""
+    found, offset = [], start
+    while offset < tiering.log.high_watermark:
+        data = tiering.tiering.read(KEY, offset, 400, isolation).records
+        before = offset
+        while len(data) >= 12:
+            size = int.from_bytes(data[8:12]) + 12
+            if size > len(data):
+                break
+            offset = int.from_bytes(data[:8]) + int.from_bytes(data[23:27]) + 1
+            found.append(data[:size])
+            data = data[size:]
+        assert offset > before
+    return found
