@@ -40,7 +40,8 @@ slg_status slg_file_size(int fd, int64_t *size, slg_error *error);
 slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got,
                      slg_error *error);
 
-/* Reads exactly `size` bytes. SLG_FILE_SHRANK (expected = size, found = bytes read), SLG_IO. */
+/* Reads exactly `size` bytes. SLG_FILE_SHRANK (expected = size, found = bytes read); SLG_IO
+ * (position = the first byte that cannot be read; those before it were read). */
 slg_status slg_pread_exact(int fd, void *into, size_t size, int64_t position, slg_error *error);
 
 /*

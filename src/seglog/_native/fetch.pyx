@@ -239,15 +239,12 @@ cdef class SegmentReader:
         before a bad page are delivered, and the next read fails."""
         cdef bytes data = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>length)
         cdef char *into = PyBytes_AS_STRING(data)
-        cdef size_t got = 0
         cdef slg_error error
         cdef slg_status status
         with nogil:
-            status = slg_pread(self._fd, into, <size_t>length, position, &got, &error)
-            if status == SLG_OK and got != <size_t>length:
-                status = slg_fail(&error, SLG_FILE_SHRANK, position, length, <int64_t>got)
-        if status == SLG_IO and 0 < least <= <int64_t>got:
-            return data[:got]
+            status = slg_pread_exact(self._fd, into, <size_t>length, position, &error)
+        if status == SLG_IO and 0 < least <= error.position - position:
+            return data[:error.position - position]
         check(status, &error, self.path)
         return data
 
@@ -262,7 +259,6 @@ cdef class SegmentReader:
         cdef slg_fetch_span span
         cdef slg_error error, other
         cdef slg_status status, whole
-        cdef size_t got = 0
         cdef PyObject *data = NULL
         cdef uint8_t *into
         try:
@@ -270,14 +266,13 @@ cdef class SegmentReader:
                 data = new_bytes(NULL, <Py_ssize_t>length)
                 into = <uint8_t *>bytes_data(data)
                 with nogil:
-                    status = slg_pread(self._fd, into, <size_t>length, position, &got, &error)
-                    if status == SLG_OK and got != <size_t>length:
-                        status = slg_fail(&error, SLG_FILE_SHRANK, position, length, <int64_t>got)
-                    elif status == SLG_OK:
+                    status = slg_pread_exact(self._fd, into, <size_t>length, position, &error)
+                    if status == SLG_OK:
                         status = slg_fetch_whole(into, <size_t>length, position, stop_offset,
                                                  &span, &error)
                     elif status == SLG_IO:  # the batches before a bad page are sound
-                        whole = slg_fetch_whole(into, got, position, stop_offset, &span, &other)
+                        whole = slg_fetch_whole(into, <size_t>(error.position - position), position,
+                                                stop_offset, &span, &other)
                         if whole != SLG_OK:
                             status = whole
                             error = other
