@@ -8,119 +8,138 @@
 #include "seglog/snappy.h"
 #include "seglog/wire.h"
 
-/* Magic, version 01 with independent blocks, blocks of 64 KiB, checksum of these two bytes. */
-static const uint8_t LZ4_HEADER[] = {0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82};
+enum {
+    LENGTH_SIZE = 4,
+    LZ4_MAGIC_SIZE = 4,
+    LZ4_DESCRIPTOR = LZ4_MAGIC_SIZE,
+    LZ4_DESCRIPTOR_MIN = 2,
+    /* Version 01 with independent blocks, and what else a header may announce. */
+    LZ4_FLAGS = 0x60,
+    LZ4_HAS_CONTENT_SIZE = 0x08,
+    LZ4_HAS_CONTENT_CHECKSUM = 0x04,
+    LZ4_CONTENT_SIZE = 8,
+    LZ4_CONTENT_CHECKSUM = 4,
+    LZ4_BLOCKS_MIN = 4, /* 64 KiB; each next is four times as large, up to 4 MiB */
+    LZ4_BLOCKS_MAX = 7,
+    /* Larger chunks are left to the reference path, which knows what snappy-java does. */
+    XERIAL_BLOCK_BYTES = 512 << 20
+};
+
+static const uint8_t LZ4_MAGIC[LZ4_MAGIC_SIZE] = {0x04, 0x22, 0x4d, 0x18};
 
 /* Magic, version 1, compatible with version 1. */
 static const uint8_t XERIAL_HEADER[] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0,
                                         0,    0,   0,   1,   0,   0,   0,   1};
 
-/* Larger chunks are left to the reference path, which knows what snappy-java does. */
-enum { LENGTH_SIZE = 4, LZ4_BLOCK_BYTES = 64 << 10, XERIAL_BLOCK_BYTES = 512 << 20 };
-
-typedef enum frame_step {
-    NEXT_BLOCK, /* *block is the next one */
-    AT_END,     /* the payload ends here, valid */
-    OTHER,
-} frame_step;
-
-typedef struct framed_block {
-    const uint8_t *data; /* in the payload */
-    size_t size;
-    bool is_stored; /* these bytes are uncompressed */
-} framed_block;
-
-/* At the start, skips the header; false for an unexpected one. */
-static bool pass_header(const uint8_t *payload, size_t size, size_t *position,
-                        const uint8_t *header, size_t header_size) {
-    if (*position > 0) {
-        return true;
+/* XXH32 of fewer than 16 bytes, of which an lz4 frame's header has one byte. */
+static uint8_t header_checksum(const uint8_t *data, size_t size) {
+    const uint32_t prime1 = 0x9e3779b1, prime2 = 0x85ebca77, prime3 = 0xc2b2ae3d,
+                   prime4 = 0x27d4eb2f, prime5 = 0x165667b1;
+    uint32_t hash = prime5 + (uint32_t)size;
+    size_t at = 0;
+    for (; at + 4 <= size; at += 4) {
+        hash += slg_load_le32(data + at) * prime3;
+        hash = (hash << 17 | hash >> 15) * prime4;
     }
-    *position = header_size;
-    return size >= header_size && memcmp(payload, header, header_size) == 0;
+    for (; at < size; at++) {
+        hash += data[at] * prime5;
+        hash = (hash << 11 | hash >> 21) * prime1;
+    }
+    hash = (hash ^ hash >> 15) * prime2;
+    hash = (hash ^ hash >> 13) * prime3;
+    return (uint8_t)((hash ^ hash >> 16) >> 8);
 }
 
-/* A block of `length` bytes after its length field. */
-static frame_step take_block(const uint8_t *payload, size_t size, size_t *position, size_t length,
-                             framed_block *block) {
-    const size_t from = *position + LENGTH_SIZE;
-    if (length > size - from) {
-        return OTHER;
+/* The size of a frame's header, and of its largest block; 0 for a header of another kind. */
+static size_t lz4_header(const uint8_t *payload, size_t size, unsigned *flags, size_t *block_max) {
+    if (size <= LZ4_DESCRIPTOR + LZ4_DESCRIPTOR_MIN ||
+        memcmp(payload, LZ4_MAGIC, LZ4_MAGIC_SIZE) != 0) {
+        return 0;
     }
-    block->data = payload + from;
-    block->size = length;
-    *position = from + length;
-    return NEXT_BLOCK;
+    const unsigned blocks = payload[LZ4_DESCRIPTOR + 1] >> 4;
+    *flags = payload[LZ4_DESCRIPTOR];
+    if ((*flags & ~(LZ4_HAS_CONTENT_SIZE | LZ4_HAS_CONTENT_CHECKSUM)) != LZ4_FLAGS ||
+        blocks < LZ4_BLOCKS_MIN || blocks > LZ4_BLOCKS_MAX ||
+        (payload[LZ4_DESCRIPTOR + 1] & 0xf) != 0) {
+        return 0;
+    }
+    *block_max = (size_t)1 << (2 * blocks + 8);
+    const size_t descriptor = LZ4_DESCRIPTOR_MIN +
+                              (*flags & LZ4_HAS_CONTENT_SIZE ? LZ4_CONTENT_SIZE : 0);
+    const size_t end = LZ4_DESCRIPTOR + descriptor;
+    /* Magic 0 has another checksum, and is left to the reference path. */
+    return size > end && header_checksum(payload + LZ4_DESCRIPTOR, descriptor) == payload[end]
+               ? end + 1
+               : 0;
 }
 
-/* The block at *position, initially 0, which advances to the next block. */
-static frame_step lz4_next(const uint8_t *payload, size_t size, size_t *position,
-                           framed_block *block) {
-    if (!pass_header(payload, size, position, LZ4_HEADER, sizeof LZ4_HEADER) || *position > size ||
-        size - *position < LENGTH_SIZE) {
-        return OTHER;
-    }
-    const uint32_t field = slg_load_le32(payload + *position);
-    const uint32_t length = field & 0x7fffffffU;
-    if (field == 0) {
-        return *position + LENGTH_SIZE == size ? AT_END : OTHER;
-    }
-    if (length == 0 || length > LZ4_BLOCK_BYTES) {
-        return OTHER;
-    }
-    block->is_stored = field != length;
-    return take_block(payload, size, position, length, block);
-}
-
-static frame_step xerial_next(const uint8_t *payload, size_t size, size_t *position,
-                              framed_block *block) {
-    if (!pass_header(payload, size, position, XERIAL_HEADER, sizeof XERIAL_HEADER)) {
-        return OTHER;
-    }
-    if (*position == size && size > sizeof XERIAL_HEADER) {
-        return AT_END;
-    }
-    if (*position > size || size - *position < LENGTH_SIZE) {
-        return OTHER;
-    }
-    /* Another header in place of a length is not a length: its first bit is set. */
-    const uint32_t length = slg_load_u32(payload + *position);
-    if (length > XERIAL_BLOCK_BYTES) {
-        return OTHER;
-    }
-    block->is_stored = false;
-    return take_block(payload, size, position, length, block);
-}
-
-ptrdiff_t slg_unframe(int codec, const uint8_t *payload, size_t size, uint8_t *into, size_t room) {
-    const bool is_lz4 = codec == SLG_CODEC_LZ4;
-    size_t position = 0, done = 0;
-    if (!is_lz4 && codec != SLG_CODEC_SNAPPY) {
+static ptrdiff_t unframe_lz4(const uint8_t *payload, size_t size, uint8_t *into, size_t room) {
+    unsigned flags;
+    size_t block_max, done = 0;
+    size_t at = lz4_header(payload, size, &flags, &block_max);
+    if (at == 0) {
         return -1;
     }
-    for (;;) {
-        framed_block block;
-        const frame_step step = is_lz4 ? lz4_next(payload, size, &position, &block)
-                                       : xerial_next(payload, size, &position, &block);
-        if (step != NEXT_BLOCK) {
-            return step == AT_END ? (ptrdiff_t)done : -1;
+    while (size - at >= LENGTH_SIZE) {
+        const uint32_t field = slg_load_le32(payload + at);
+        const size_t length = field & 0x7fffffffU;
+        at += LENGTH_SIZE;
+        if (field == 0) {
+            const size_t rest = flags & LZ4_HAS_CONTENT_CHECKSUM ? LZ4_CONTENT_CHECKSUM : 0;
+            return size - at == rest ? (ptrdiff_t)done : -1; /* Kafka ignores the checksum */
         }
-        /* The end of the room decides what lz4 accepts. */
-        const size_t limit = is_lz4 ? LZ4_BLOCK_BYTES : room - done;
-        if (limit > room - done) {
+        /* Less room than this makes the decoder refuse more, but never accept more. */
+        const size_t limit = block_max < room - done ? block_max : room - done;
+        if (length == 0 || length > block_max || length > size - at) {
             return -1;
         }
-        ptrdiff_t plain = (ptrdiff_t)block.size;
-        if (block.is_stored) {
-            memcpy(into + done, block.data, block.size);
-        } else if (is_lz4) {
-            plain = slg_lz4_decompress(block.data, block.size, into + done, limit);
+        ptrdiff_t plain = (ptrdiff_t)length;
+        if (field == length) {
+            plain = slg_lz4_decompress(payload + at, length, into + done, limit);
+        } else if (length <= limit) {
+            memcpy(into + done, payload + at, length);
         } else {
-            plain = slg_snappy_decompress(block.data, block.size, into + done, limit);
+            plain = -1;
         }
         if (plain < 0) {
             return -1;
         }
+        at += length;
         done += (size_t)plain;
+    }
+    return -1;
+}
+
+static ptrdiff_t unframe_xerial(const uint8_t *payload, size_t size, uint8_t *into, size_t room) {
+    size_t at = sizeof XERIAL_HEADER, done = 0;
+    if (size <= at || memcmp(payload, XERIAL_HEADER, at) != 0) {
+        return -1;
+    }
+    while (at < size) {
+        if (size - at < LENGTH_SIZE) {
+            return -1;
+        }
+        /* Another header in place of a length is not a length: its first bit is set. */
+        const size_t length = slg_load_u32(payload + at);
+        at += LENGTH_SIZE;
+        if (length > XERIAL_BLOCK_BYTES || length > size - at) {
+            return -1;
+        }
+        const ptrdiff_t plain =
+            slg_snappy_decompress(payload + at, length, into + done, room - done);
+        if (plain < 0) {
+            return -1;
+        }
+        at += length;
+        done += (size_t)plain;
+    }
+    return (ptrdiff_t)done;
+}
+
+ptrdiff_t slg_unframe(int codec, const uint8_t *payload, size_t size, uint8_t *into, size_t room) {
+    switch (codec) {
+    case SLG_CODEC_LZ4: return unframe_lz4(payload, size, into, room);
+    case SLG_CODEC_SNAPPY: return unframe_xerial(payload, size, into, room);
+    default: return -1;
     }
 }

@@ -1,6 +1,8 @@
 /* lz4 frames and xerial streams: each cut at every byte, and what is no such framing. */
 #include "seglog/framing.h"
 
+#include <stdbool.h>
+
 #include "check.h"
 #include "seglog/format.h"
 
@@ -29,9 +31,10 @@ static void test_lz4(void) {
     const int codec = SLG_CODEC_LZ4;
     CHECK_EQ(unframe(codec, frame, sizeof frame, ROOM), 5);
     CHECK(memcmp(plain, "abcde", 5) == 0);
-    CHECK_EQ(unframe(codec, frame, sizeof frame, 65536 + 2), 5);
-    CHECK_EQ(unframe(codec, frame, sizeof frame, 65536 + 1), -1);
-    CHECK_EQ(unframe(codec, frame, sizeof frame, 0), -1);
+    CHECK_EQ(unframe(codec, frame, sizeof frame, 5), 5);
+    for (size_t room = 0; room < 5; room++) {
+        CHECK_EQ(unframe(codec, frame, sizeof frame, room), -1);
+    }
     for (size_t size = 0; size < sizeof frame; size++) {
         CHECK_EQ(unframe(codec, frame, size, ROOM), -1);
     }
@@ -54,6 +57,43 @@ static void test_lz4(void) {
     const int others[] = {SLG_CODEC_NONE, SLG_CODEC_GZIP, SLG_CODEC_SNAPPY, SLG_CODEC_ZSTD, 5, -1};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         CHECK_EQ(unframe(others[i], frame, sizeof frame, ROOM), -1);
+    }
+}
+
+/* Headers of other clients; the checksums are those of the reference implementation. */
+static void test_lz4_headers(void) {
+    const struct {
+        uint8_t descriptor[11]; /* with its checksum */
+        size_t size;
+        size_t after; /* bytes after the end mark */
+        bool is_accepted;
+    } headers[] = {
+        {{0x60, 0x40, 0x82}, 3, 0, true},
+        {{0x60, 0x40, 0x82}, 3, 4, false},
+        {{0x64, 0x40, 0xa7}, 3, 4, true},
+        {{0x64, 0x40, 0xa7}, 3, 0, false},
+        {{0x64, 0x40, 0xa7}, 3, 3, false},
+        {{0x60, 0x70, 0x73}, 3, 0, true},
+        {{0x64, 0x70, 0xb9}, 3, 4, true},
+        {{0x68, 0x40, 5, 0, 0, 0, 0, 0, 0, 0, 0x61}, 11, 0, true},
+        {{0x6c, 0x60, 5, 0, 0, 0, 0, 0, 0, 0, 0x9a}, 11, 4, true},
+        {{0x68, 0x40, 5, 0, 0, 0, 0, 0, 0, 0, 0x62}, 11, 0, false},
+        {{0x40, 0x40, 0xc0}, 3, 0, false}, /* dependent blocks */
+        {{0x70, 0x40, 0xad}, 3, 0, false}, /* checksums of blocks */
+        {{0x60, 0x30, 0xd4}, 3, 0, false}, /* no such size of blocks */
+        {{0x61, 0x40, 0xa1}, 3, 0, false}, /* a dictionary */
+    };
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        uint8_t frame[64] = {0x04, 0x22, 0x4d, 0x18};
+        const uint8_t blocks[] = {6, 0, 0, 0, 0x50, 'a', 'b', 'c', 'd', 'e', 0, 0, 0, 0};
+        const size_t size = 4 + headers[i].size + sizeof blocks + headers[i].after;
+        memcpy(frame + 4, headers[i].descriptor, headers[i].size);
+        memcpy(frame + 4 + headers[i].size, blocks, sizeof blocks);
+        CHECK_EQ(unframe(SLG_CODEC_LZ4, frame, size, ROOM), headers[i].is_accepted ? 5 : -1);
+        CHECK(!headers[i].is_accepted || memcmp(plain, "abcde", 5) == 0);
+        for (size_t cut = 0; headers[i].is_accepted && cut < size; cut++) {
+            CHECK_EQ(unframe(SLG_CODEC_LZ4, frame, cut, ROOM), -1);
+        }
     }
 }
 
@@ -88,6 +128,7 @@ static void test_xerial(void) {
 
 int main(void) {
     test_lz4();
+    test_lz4_headers();
     test_xerial();
     return 0;
 }

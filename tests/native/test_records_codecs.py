@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 
 from seglog._native.records import RecordDecoder
@@ -123,6 +124,28 @@ def test_sound_payloads_of_all_kinds_are_decoded_in_c(tmp_path: Path, codec: int
                                  direct=codecs.DIRECT)
             assert told == ("end", path.stat().st_size)
             assert [row for lists in rows for row in lists["value"]] == [value]
+
+
+@pytest.mark.parametrize("flags", [0x60, 0x64, 0x68, 0x6c])
+@pytest.mark.parametrize("blocks", [4, 5, 6, 7])
+def test_lz4_frames_of_other_clients_are_decoded_in_c(tmp_path: Path, flags: int, blocks: int
+                                                      ) -> None:
+    """Larger blocks, the size or a checksum of the content: not from Java and librdkafka."""
+    path, block_bytes = tmp_path / f"{0:020d}.log", 1 << 2 * blocks + 8
+    plain = plain_batch(random.Random(flags), 1100, True)
+    content = plain[61:]
+    descriptor = bytes((flags, blocks << 4)) + struct.pack("<q", len(content)) * bool(flags & 8)
+    payload = (b"\x04\x22\x4d\x18" + descriptor
+               + bytes((codecs.xxh32_short(descriptor) >> 8 & 0xff,)))
+    for at in range(0, len(content), block_bytes):
+        block = bytes(cramjam.lz4.compress_block(content[at:at + block_bytes], store_size=False))
+        payload += struct.pack("<I", len(block)) + block
+    payload += bytes(4) + b"sum?" * bool(flags & 4)  # nobody checks it
+    path.write_bytes(packed(plain, codecs.LZ4, payload))
+    slow = outcome(path, decompress=codecs.decompress)
+    assert slow[1] == ("end", path.stat().st_size)
+    assert outcome(path, decompress=lambda *_: pytest.fail("not in C"),
+                   direct=codecs.DIRECT) == slow
 
 
 def repetitive(rng: random.Random) -> Iterator[bytes]:

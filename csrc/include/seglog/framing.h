@@ -1,6 +1,6 @@
 /*
- * lz4 and snappy payloads in the framings of Kafka's clients: an lz4 frame of independent 64 KiB
- * blocks without checksums, and snappy-java's stream of version 1.
+ * lz4 and snappy payloads in the framings of Kafka's clients: an lz4 frame of independent blocks
+ * without checksums of their own, and snappy-java's stream of version 1.
  *
  * This is the fast path only: the reference path decides about any other payload (other flags or
  * versions, truncated or trailing bytes, damaged blocks). Nothing is allocated, nothing is read
@@ -18,8 +18,8 @@ extern "C" {
 
 /*
  * Decompresses a payload of SLG_CODEC_LZ4 or SLG_CODEC_SNAPPY. The bytes written to `into`, which
- * has room for `room` (of an lz4 frame 64 KiB for each block, however long); -1 for any other
- * payload or codec, and for want of room. All of the room may be written.
+ * has room for `room`; -1 for any other payload or codec, and for want of room. All of the room may
+ * be written.
  */
 ptrdiff_t slg_unframe(int codec, const uint8_t *payload, size_t size, uint8_t *into, size_t room);
 
