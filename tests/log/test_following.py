@@ -115,6 +115,17 @@ def test_ends(log: UnifiedLog) -> None:
     assert not ended.is_alive()
 
 
+def test_the_timeout_ends_a_pause(log: UnifiedLog) -> None:
+    async def run() -> list[TailSpan]:
+        return [span async for span in AsyncSpanTail(log, 0, timeout=0.05, linger=3)]
+
+    log.append_as_leader(batch(5), 0)
+    began = time.monotonic()
+    assert offsets_of(list(SpanTail(log, 0, timeout=0.05, linger=3))) == [0, 1, 2, 3, 4]
+    assert offsets_of(asyncio.run(run())) == [0, 1, 2, 3, 4]
+    assert time.monotonic() - began < 3
+
+
 @pytest.mark.parametrize("start", [-1, 6])
 def test_starts_outside_of_the_log(log: UnifiedLog, start: int) -> None:
     log.append_as_leader(batch(5), 0)

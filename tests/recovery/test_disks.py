@@ -172,13 +172,21 @@ def test_what_is_cut_can_be_kept(golden_copy: Callable[[str], Path], tmp_path: P
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == gone
 
 
-def test_what_is_kept_is_never_overwritten(golden_copy: Callable[[str], Path],
-                                           tmp_path: Path) -> None:
-    partition = golden_copy(f"damaged/{CUT}") / "kept-0"
+def test_what_is_kept_is_durable_and_never_overwritten(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, synced, fsync = tmp_path / "kept-0", [], os.fsync
+
+    def recorded(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((path.name, path.read_bytes() if path.is_file() else os.listdir(path)))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
     partition.mkdir()
     (partition / "a.log").write_bytes(b"first")
     disk = RealDisk(str(partition), quarantine=str(tmp_path / "kept"))
     disk.keep("a.log", 1)
+    assert synced == [("kept-0_a.log@1", b"irst"), ("kept", ["kept-0_a.log@1"])]
     (partition / "a.log").write_bytes(b"second")
     disk.keep("a.log", 1)
     assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == {

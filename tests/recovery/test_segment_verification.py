@@ -1,0 +1,22 @@
+"""Level verify of a part of a log file, which a dry run has after a split."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from seglog.recovery.scans import Extent
+from seglog.recovery.segment_verification import verify_extent
+from tests.recovery.test_claims import batch
+
+
+def test_positions_are_those_of_the_segment(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    first, sound, broken = (batch(base, 3, rng) for base in (0, 3, 6))
+    log = tmp_path / "whole.log"
+    log.write_bytes(first + sound + broken[:-1] + bytes([broken[-1] ^ 1]))
+    check = verify_extent(Extent(str(log), len(first), log.stat().st_size), 3, "t-0")
+    [found] = check.findings
+    assert (found.code, found.directory, found.file) == ("batch-crc", "t-0", f"{3:020}.log")
+    assert (found.position, found.bytes) == (len(sound), len(broken))
+    assert (check.batch_count, check.record_count, check.next_offset) == (1, 3, 6)
