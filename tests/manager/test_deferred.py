@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -17,10 +19,13 @@ import pytest
 import seglog
 from seglog.config import LoadConfig
 from seglog.errors import KafkaStorageError, LogLoadError, SeglogError
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager import sanity
 from seglog.manager.background_checks import BackgroundChecks
-from seglog.recovery import segment_loading
 from seglog.model import TopicPartition
+from seglog.recovery import segment_loading
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.paths import FileState
 from tests.manager.support import copy, input_output_error, make_dir, snapshot
 from tests.support.facts import facts_of, refusal
 from tests.support.said import said
@@ -96,6 +101,15 @@ def snapshots_of(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "a-0").glob("*.snapshot"))
 
 
+def replace(log: UnifiedLog, bases: list[int]) -> None:
+    """A sealed segment by a copy of itself, as compaction does."""
+    source = Path(log.path) / f"{bases[4]:020d}.log"
+    shutil.copyfile(source, f"{source}.cleaned")
+    with log.lock:
+        made = SegmentFiles(log.disk, bases[4], log.config, FileState.CLEANED)
+        log.replace_segments([made], [bases[4]])
+
+
 def test_only_the_active_segment_is_checked_at_load(
         root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks, bases = Checks(monkeypatch), bases_of(root)
@@ -141,6 +155,22 @@ def test_a_reader_checks_what_it_reads(root: Path, monkeypatch: pytest.MonkeyPat
             reader.fetch(bases[2], 1)
             assert [batch.base_offset for batch in reader.batches()] == whole
         assert checks.seen == dict.fromkeys(bases, 1)
+
+
+@pytest.mark.parametrize(("leave", "left"), [
+    (lambda log, bases: log.truncate_to(bases[3]), slice(4, -1)),
+    (lambda log, bases: log.truncate_fully_and_start_at(bases[3]), slice(-1)),
+    (replace, slice(4, 5))])
+def test_a_segment_that_left_the_log_is_not_checked(
+        root: Path, monkeypatch: pytest.MonkeyPatch,
+        leave: Callable[[UnifiedLog, list[int]], None], left: slice) -> None:
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    with seglog.LogManager([root], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        leave(log, bases)
+        log.deferred_checks.ensure_all()
+    assert checks.seen.keys() == set(bases) - set(bases[left])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
