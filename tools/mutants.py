@@ -7,11 +7,13 @@
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
 says once which tests run which line (build/mutants/ keeps that for each test file until it or
-anything that is not a test changes), and a mutant meets only those, the quickest first. Where only
-the code of functions changes, which is nearly always, that happens in a fork of a pytest that has
-collected all tests, and the fork gives the functions their new code; what changes a module's or
-class's body is imported again. It works on a copy of the tree. Tests that need Java or more than
-some seconds do not count: a hole that only a real Kafka would show is a hole.
+anything that is not a test changes), and a mutant meets only those: first the tests that noticed
+other mutants of its module, then the quickest test of each file, the second of each, and so on, so
+that few seconds hold tests of many kinds. Where only the code of functions changes, which is nearly
+always, that happens in a fork of a pytest that has collected all tests, and the fork gives the
+functions their new code; what changes a module's or class's body is imported again. It works on a
+copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
+real Kafka would show is a hole.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -60,9 +62,8 @@ TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden"
 QUICK = "not kafka and not spark and not slow and not judge"
 # What every test file imports; a fork has it already.
 IMPORTED = (hypothesis, numpy, pytest)
-# How many tests a mutant meets at once; most mutants end in the first part.
-PARTS = (12, 60, 10_000)
-NEVER_ENDED = -1000
+# A mutant that never ends dies of the alarm of a test, see `Alarm`.
+NEVER_ENDED = -signal.SIGALRM
 # The result until the mutant is imported again.
 IMPORT = "import"
 
@@ -78,7 +79,13 @@ OPERATORS = [
     "RemoveCall", "SwapMinMax"]
 
 
-class RemoveCall(Operator):
+class Own(Operator):
+    @classmethod
+    def examples(cls) -> tuple[()]:
+        return ()
+
+
+class RemoveCall(Own):
     """A call whose result nobody takes becomes `pass`."""
 
     def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -90,12 +97,8 @@ class RemoveCall(Operator):
         node.children[0] = parso.parse(node.children[0].get_first_leaf().prefix + "pass")
         return node
 
-    @classmethod
-    def examples(cls) -> tuple[()]:
-        return ()
 
-
-class SwapMinMax(Operator):
+class SwapMinMax(Own):
     """`min(` becomes `max(`, and the other way."""
 
     def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -106,10 +109,6 @@ class SwapMinMax(Operator):
     def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:
         node.value = "max" if node.value == "min" else "min"
         return node
-
-    @classmethod
-    def examples(cls) -> tuple[()]:
-        return ()
 
 
 OWN = {"RemoveCall": RemoveCall, "SwapMinMax": SwapMinMax}
@@ -126,6 +125,7 @@ class Mutant:
     covering: int = 0
     run: int = 0
     result: str = ""
+    noticed_by: str = ""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -160,8 +160,8 @@ def prepare(tree: Path) -> None:
     sys.path[:0] = [str(tree / "src"), str(tree)]
 
 
-def run_forked(run: Callable[[], int], limit: float) -> int:
-    """The exit code that `run` returns, negative for a signal, or NEVER_ENDED."""
+def run_forked(run: Callable[[], int]) -> int:
+    """The exit code that `run` returns, negative for a signal."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -177,19 +177,26 @@ def run_forked(run: Callable[[], int], limit: float) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)  # threads of a mutant may never end
-    end = time.monotonic() + limit
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended or time.monotonic() > end:
-            try:
-                os.killpg(child, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it left no processes
-            if not ended:
-                os.waitpid(child, 0)
-                return NEVER_ENDED
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
+    _, status = os.waitpid(child, 0)
+    with suppress(ProcessLookupError):  # it left no processes
+        os.killpg(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(status)
+
+
+class Alarm:
+    """A plugin: a test that takes far too long ends its process; RUNNING names the last test."""
+
+    RUNNING = Path("running")
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds = seconds
+
+    def pytest_configure(self) -> None:
+        signal.alarm(60)  # the imports
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.RUNNING.write_text(nodeid)
+        signal.alarm(15 + int(10 * self.seconds.get(nodeid, 0)))
 
 
 def new_pytest(arguments: list[str], *plugins: object) -> int:
@@ -201,8 +208,8 @@ def new_pytest(arguments: list[str], *plugins: object) -> int:
 class Collected:
     """A plugin: a pytest that collected all tests, and runs some of them in each fork."""
 
-    def __init__(self, work: Callable[[Collected], None]) -> None:
-        self.work = work
+    def __init__(self, work: Callable[[Collected], None], alarm: Alarm) -> None:
+        self.work, self.alarm = work, alarm
         self.live: dict[str, dict[tuple[str, int], list[FunctionType]]] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -234,15 +241,13 @@ class Collected:
                 for function in live.get(key, ()):
                     function.__code__ = new
         session, config = self.session, self.session.config
+        config.pluginmanager.register(self.alarm)
         place = Path(tempfile.mkdtemp(prefix="mutant"))
         config._tmp_path_factory._given_basetemp = place / "tests"  # type: ignore[attr-defined]
         session.items[:] = [self.items[test] for test in tests]
-        try:
+        with suppress(session.Failed):  # at the first failure
             self.default_loop(session)
-        except session.Failed:
-            pass  # at the first failure
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
         return 1 if session.testsfailed else 0
 
 
@@ -359,10 +364,31 @@ def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
     return lines.get(line, []) or (lines[0] if line in lines else [])
 
 
-def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, float],
-          most: float, collected: Collected | None) -> None:
-    """Fills in the result, which is IMPORT if `collected` is given and its imports do not do.
-    `most` bounds the seconds of tests that a mutant meets."""
+def in_turn(covering: list[str], noticed: list[str]) -> list[str]:
+    """The tests that `noticed` mutants; then the next test of each file in turn. `covering` has the
+    quickest first."""
+    known = [test for test in dict.fromkeys(noticed) if test in covering]
+    turns: Counter[str] = Counter()
+    turn_of = {}
+    for test in covering:
+        turns[file := test.partition("::")[0]] += 1
+        turn_of[test] = turns[file]
+    return known + sorted((test for test in covering if test not in known), key=turn_of.__getitem__)
+
+
+def within(tests: list[str], seconds: dict[str, float], most: float) -> list[str]:
+    """Of these tests those that fit into `most` seconds."""
+    fit = []
+    for test in tests:
+        if seconds.get(test, 0) <= most:
+            fit.append(test)
+            most -= seconds.get(test, 0)
+    return fit
+
+
+def judge(mutant: Mutant, number: int, met: list[str],
+          run: Callable[[list[str], Path, CodeType], int], imports: bool) -> None:
+    """Fills in the result of the tests that are to be `met`, or IMPORT if that needs `imports`."""
     path = Path(mutant.module)
     before, time_before = path.read_text(), path.stat().st_mtime_ns
     after = mutate_code(before, operator_of(mutant.operator), mutant.occurrence)
@@ -372,37 +398,24 @@ def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, f
     changed = [new for old, new in zip(before.splitlines(), after.splitlines(), strict=False)
                if old != new]
     mutant.after = changed[0].strip() if changed else ""
-    mutant.covering = len(covering)
-    if not covering:
+    if not mutant.covering:
         mutant.result = "not covered"
         return
     code = compile(after, str(path.absolute()), "exec")
-    if collected and not same_body(compile(before, str(path.absolute()), "exec"), code):
+    if not imports and not same_body(compile(before, str(path.absolute()), "exec"), code):
         mutant.result = IMPORT
         return
     path.write_text(after)
     # Bytecode is good for one time of the file, in seconds.
     os.utime(path, ns=(time_before, time_before + number * 10**9))
+    Alarm.RUNNING.write_text(met[0])
     try:
-        mutant.result, spent = "survived", 0.0
-        for size in PARTS:
-            part = covering[mutant.run:mutant.run + size]
-            while part and spent + sum(seconds.get(test, 0) for test in part) > most:
-                part.pop()
-            if not part:
-                break
-            expected = sum(seconds.get(test, 0) for test in part)
-            if collected:
-                status = run_forked(partial(collected.run, part, path.absolute(), code),
-                                    15 + 10 * expected)
-            else:
-                status = run_forked(partial(new_pytest, part), 30 + 10 * expected)
-            mutant.run, spent = mutant.run + len(part), spent + expected
-            if status:
-                # Tests failed, could not be imported, or died.
-                mutant.result = ("never ended" if status == NEVER_ENDED
-                                 else "killed" if status < 0 or status in (1, 2) else "trouble")
-                break
+        status = run_forked(partial(run, met, path.absolute(), code))
+        # Tests failed, could not be imported, or died.
+        mutant.result = ("survived" if not status else "never ended" if status == NEVER_ENDED
+                         else "killed" if status < 0 or status in (1, 2) else "trouble")
+        mutant.noticed_by = Alarm.RUNNING.read_text() if status else ""
+        mutant.run = met.index(mutant.noticed_by) + 1 if status else len(met)
     finally:
         path.write_text(before)
         os.utime(path, ns=(time_before, time_before))
@@ -444,22 +457,33 @@ def main() -> None:
         known = sorted({test for of in lines.values() for test in of[0]})
         control = random.Random(options.seed).sample(known, min(30, len(known)))
         shown = os.fdopen(os.dup(1), "w")  # a fork's standard output is pytest's
+        alarm = Alarm(seconds)
+        noticed: dict[str, list[str]] = {}  # for each module, the latest first
 
         def judge_all(of: list[Mutant], collected: Collected | None) -> None:
-            if run_forked(partial(collected.run if collected else new_pytest, control), 600):
+            def run(tests: list[str], *changed: Any) -> int:
+                return collected.run(tests, *changed) if collected else new_pytest(tests, alarm)
+
+            if run_forked(partial(run, control)):
                 sys.exit("tests fail unchanged:\n" + Path("pytest.out").read_text()[-3000:])
             for number, mutant in enumerate(of, 1):
-                judge(mutant, number, tests_of(mutant, lines.get(mutant.module, {})), seconds,
-                      options.most, collected)
+                covering = tests_of(mutant, lines.get(mutant.module, {}))
+                latest = noticed.setdefault(mutant.module, [])
+                met = within(in_turn(covering, latest), seconds, options.most) or covering[:1]
+                mutant.covering = len(covering)
+                judge(mutant, number, met, run, not collected)
+                if mutant.noticed_by:
+                    latest.insert(0, mutant.noticed_by)
                 out.write(json.dumps(asdict(mutant)) + "\n")
                 out.flush()
                 if mutant.result in ("survived", "not covered"):
-                    print(f"{mutant.module}:{mutant.line}: {mutant.result} {mutant.operator} "
-                          f"({mutant.run} of {mutant.covering} tests)\n    {mutant.before}\n"
-                          f"    {mutant.after}", file=shown, flush=True)
+                    print(f"{mutant.module}:{mutant.line}: {mutant.result} ({mutant.run} of "
+                          f"{mutant.covering} tests)\n    {mutant.before}\n    {mutant.after}",
+                          file=shown, flush=True)
 
         arguments = ["-m", QUICK, *(f"tests/{name}" for name in options.tests)]
-        if run_forked(partial(new_pytest, arguments, Collected(partial(judge_all, drawn))), 10**6):
+        collect = Collected(partial(judge_all, drawn), alarm)
+        if run_forked(partial(new_pytest, arguments, collect)):
             sys.exit("the tests could not be run:\n" + Path("pytest.out").read_text()[-3000:])
         rows = [json.loads(line) for line in options.out.read_text().splitlines()]
         judge_all([Mutant(**row | {"result": ""}) for row in rows if row["result"] == IMPORT], None)

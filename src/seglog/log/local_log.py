@@ -357,7 +357,6 @@ class LocalLog:
             self.segments.unpin()
             self._open_segment(base_offset)
             why([old])
-            self.files.dismiss_checks([old.base_offset])
             if base_offset != old.base_offset:
                 self.segments.remove([old.base_offset])
                 old.rename(FileState.LIVE, FileState.DELETED)

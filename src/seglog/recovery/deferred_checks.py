@@ -75,8 +75,7 @@ class DeferredChecks(ProcessBound):
                 if base in self._segments:
                     row = self._segments.row(base)
                     if self._states[row] == _UNCHECKED:
-                        self._states[row] = _CHECKED
-            self._changed.notify_all()
+                        self._states[row] = _CHECKED  # no thread waits for an unclaimed row
 
     def _row(self, offset: int) -> tuple[int, int]:
         row = max(self._segments.floor_row(offset), 0)
