@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from seglog.recovery.loader_failures import LoaderFailure
-from seglog.recovery.next_offset import find_offset, opened_log
+from seglog.recovery.next_offset import (_BATCHES_PER_CHUNK, find_offset, next_offset_from,
+                                         opened_log)
 from tests.log.test_fast_path import batch
 
 #: Offset, length, leader epoch, magic, and bytes in which the rest of the header does not fit.
@@ -42,3 +44,20 @@ def test_zeros_that_are_too_few_for_a_length_end_a_search(tmp_path: Path, left: 
                 find_offset(fd, path, 0, len(first) + left, 3)
         else:
             assert find_offset(fd, path, 0, len(first) + left, 3) is None
+
+
+def test_a_search_continues_in_the_next_chunk(tmp_path: Path) -> None:
+    """Offsets count on from batch to batch, each of two records."""
+    one, count, path = batch(2), _BATCHES_PER_CHUNK + 3, str(tmp_path / f"{0:020d}.log")
+    whole = np.tile(np.frombuffer(one, np.uint8), (count, 1))
+    whole[:, :8] = (2 * np.arange(count)).astype(">i8").view(np.uint8).reshape(count, 8)
+    whole.tofile(path)
+    end, edge = whole.size, 2 * _BATCHES_PER_CHUNK
+    with opened_log(path) as fd:
+        for offset in (edge - 2, edge - 1, edge, edge + 1, 2 * count - 1):
+            assert find_offset(fd, path, 0, end, offset) == (
+                offset // 2 * 2, offset // 2 * len(one)), offset
+        assert find_offset(fd, path, 0, end, 2 * count) is None
+        for target in (0, edge - 1, 2 * count - 1):
+            assert next_offset_from(fd, path, 0, end, 0, target) == 2 * count
+        assert next_offset_from(fd, path, 0, end, 7, 2 * count) == 7
