@@ -4,13 +4,15 @@ waits for whom."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from seglog.storage.handles import HandleCache
-from seglog.storage.prefetch import _one_by_one, _Slot
+from seglog.storage.prefetch import Prefetch, _one_by_one, _Slot
+from seglog.storage.ranges import LogRange
 from tests.support.waiting import wait_for
 
 
@@ -146,3 +148,24 @@ def test_what_a_consumer_has_taken_is_held_by_no_list() -> None:
     given = columns(1, 2, 3)
     taken = _one_by_one(given)
     assert [next(taken).nbytes, next(taken).nbytes, len(given)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_last_thread_of_a_stream_releases_its_files(threads: int) -> None:
+    released: list[int] = []
+    may_end = threading.Event()
+
+    def run(planned: Any, ending: object) -> Iterator[Any]:
+        may_end.wait()
+        return iter(())
+
+    ahead = Prefetch(iter([cast(LogRange, "a range")]), run, threads, 1, lambda: released.append(1))
+    decoded = ahead.decoded()
+    next(decoded)
+    pipeline = ahead._pipeline
+    assert pipeline is not None
+    wait_for(lambda: pipeline._running == 1)
+    assert released == []
+    may_end.set()
+    ahead.join()
+    assert released == [1] and list(decoded) == []

@@ -376,9 +376,14 @@ def test_a_rebuild_applies_markers_of_any_form(kind: int, codec: int) -> None:
                            is_control=True, max_timestamp=5)
     ended = dataclasses.replace(marker(3, kind=kind), codec=codec)
     found, stored = rows([data(2, transactional=True), ended, emptied])
-    states = [ProducerState(TP) for _ in range(2)]
-    states[0].apply(found, lambda position, size: stored[position:position + size])
-    states[1].replay([found], lambda position, size: stored[position:position + size])
-    assert states[0].entries == states[1].entries
+    def read(position: int, size: int) -> bytes:
+        return stored[position:position + size]
+
+    states = [ProducerState(TP) for _ in range(3)]
+    states[0].apply(found, read)
+    states[1].replay([found], read)
+    states[2].replay([found[:1], found[1:]], read)
+    assert states[0].entries == states[1].entries == states[2].entries
+    assert states[2].first_unstable_offset == 2
     assert [one.coordinator_epoch for one in states[1].entries] == [0, -1]
     assert states[1].open_transactions == [] and states[1].first_unstable_offset == 2

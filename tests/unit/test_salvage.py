@@ -80,6 +80,21 @@ def test_batches_end_with_the_error_of_a_header(tmp_path: Path, check_crcs: bool
     assert (caught.value.code, caught.value.position) == ("batch_length", len(THREE))
 
 
+@pytest.mark.parametrize(("order", "row", "expected"), [
+    ((0, 3, 1), 2, 4), ((0, 1, 1), 2, 2), ((0, 1, 3, 2, 4), 3, 4)])
+def test_batches_end_with_the_error_of_an_offset(
+        tmp_path: Path, order: tuple[int, ...], row: int, expected: int) -> None:
+    (tmp_path / name(0)).write_bytes(b"".join(map(batch, order)))
+    found: list[int] = []
+    with PartitionLog.open(tmp_path) as log, pytest.raises(CorruptRecordError) as caught:
+        for one in log.batches():
+            found.append(one.base_offset)
+    error = caught.value
+    assert tuple(found) == order[:row]
+    assert (error.code, error.position, error.expected, error.found) == (
+        "batch_offset_order", row * len(batch(0)), expected, order[row])
+
+
 @pytest.mark.parametrize(("order", "expected"), [
     ((0, 1, 3, 2, 4, 5), {(3, 3), (2, 2)}), ((0, 4, 2, 3, 1, 5), {(1, 1), (4, 4)}),
     ((0, 1, 2, 2, 3, 4), {(2, 2)}), ((0, 4, 2, 3, 5, 1, 6), {(1, 4), (1, 1)})])
@@ -131,12 +146,13 @@ def test_of_batches_in_any_order_the_most_are_read(tmp_path: Path, first: int) -
         assert lost <= named
 
 
-@pytest.mark.parametrize(("claimed", "following", "expected"), [
-    ((4, 7), 8, (4, 7, 4)), ((5, 7), 8, (5, 7, 3)), ((3, 7), 8, (4, 7, None)),
-    ((4, 6), 8, (4, 7, None)), ((4, 7), None, (4, 7, 4)), ((5, 6), None, (5, 6, 2)),
-    ((3, 6), None, (4, 7, None))])
+@pytest.mark.parametrize(("claimed", "count", "following", "expected"), [
+    ((4, 7), None, 8, (4, 7, 4)), ((5, 7), None, 8, (5, 7, 3)), ((3, 7), None, 8, (4, 7, None)),
+    ((4, 6), None, 8, (4, 7, None)), ((4, 7), None, None, (4, 7, 4)),
+    ((5, 6), None, None, (5, 6, 2)), ((3, 6), None, None, (4, 7, None)),
+    ((5, 7), 0, 8, (5, 7, None)), ((5, 7), -1, 8, (4, 7, None))])
 def test_what_a_damaged_batch_claims_counts_only_where_it_fits(
-        tmp_path: Path, claimed: tuple[int, int], following: int | None,
+        tmp_path: Path, claimed: tuple[int, int], count: int | None, following: int | None,
         expected: tuple[int, int, int | None]) -> None:
     """Between the batch before, which ends at 3, and the next one, or the next segment at 8."""
     def of(first: int, last: int) -> bytes:
@@ -145,6 +161,8 @@ def test_what_a_damaged_batch_claims_counts_only_where_it_fits(
                             max_timestamp=5))
 
     bad = of(*claimed)
+    if count is not None:
+        bad = bad[:57] + count.to_bytes(4, "big", signed=True) + bad[61:]
     (tmp_path / name(0)).write_bytes(of(0, 3) + bad[:-1] + bytes([bad[-1] ^ 1])
                                      + (of(following, 9) if following else b""))
     upper = 10 if following else 8
