@@ -22,6 +22,7 @@ from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
 from tests.manager.records import fill
 from tests.manager.support import entries, make_dir
+from tests.support.synced import syncs
 from tests.support.waiting import wait_for
 
 A0, A1, B0, C0, D0 = (TopicPartition(*key) for key in (
@@ -230,6 +231,12 @@ def test_the_name_of_a_new_data_directory_is_durable(tmp_path: Path,
     with seglog.LogManager([there, tmp_path / "new"]):
         assert (tmp_path / "new").is_dir()
     assert synced.count(str(tmp_path)) == 1
+
+
+def test_the_name_of_a_new_log_is_durable(roots: list[Path]) -> None:
+    with seglog.LogManager(roots[:1]) as manager, syncs() as synced:
+        manager.get_or_create_log(D0)
+        assert (roots[0], sorted(os.listdir(roots[0]))) in synced
 
 
 def test_the_logs_of_a_directory_are_opened_on_request(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tests.manager.records import fill
 from tests.manager.support import (
     break_load, copy, entries, input_output_error, make_dir, snapshot, write_meta,
 )
+from tests.support.synced import syncs
 
 MARKER = ".kafka_cleanshutdown"
 RECOVERY = "recovery-point-offset-checkpoint"
@@ -256,6 +257,14 @@ def test_shutdown_writes_files_then_checkpoints_then_the_marker(
     assert order == ["write_checkpoint " + WATERMARKS, "flush", "close",
                      f"write_checkpoint {STARTS}", f"write_checkpoint {RECOVERY}",
                      "write_clean_shutdown_marker", "unlock"]
+
+
+def test_the_marker_is_durably_gone_before_logs_are_loaded(tmp_path: Path) -> None:
+    root = make_dir(tmp_path / "k", ["a-0"])
+    assert (root / MARKER).exists()
+    with syncs() as synced, seglog.LogManager([root]):
+        names = [content for path, content in synced if path == root]
+    assert names and MARKER not in names[0]
 
 
 def test_states(tmp_path: Path) -> None:

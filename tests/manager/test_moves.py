@@ -313,9 +313,12 @@ def test_abandoned_future_logs(roots: list[Path], same_topic: bool,
         wanted = 1
         if not same_topic:
             log._metadata.topic_id = uuid.uuid4()
+        watermark = future.high_watermark
+        log.update_high_watermark(log.log_end_offset)
         manager.recover_abandoned_future_logs(assigned)
         assert current(manager) is future and not manager.future_logs
         assert asked == [(N0, topic_id)] * 3
+        assert future.high_watermark == watermark < log.high_watermark
         assert directories(roots[0]) == (["new-0-delete"] if same_topic else ["new-0"])
         assert "Successfully recovered abandoned future log for new-0" in caplog.messages
 

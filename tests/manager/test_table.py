@@ -179,14 +179,16 @@ def test_logs_leave_and_take_the_place_of_others() -> None:
 
 
 def test_deleted_logs_wait_in_their_order() -> None:
-    table, _ = table_of()
+    times = iter((77, 79))
+    table: Any = LogTable(lambda: next(times), [].append)
     assert table.next_to_be_deleted_ms() is None and table.take_to_be_deleted(100) is None
     first, second = Log(A0, "/k1"), Log(A0, "/k1")
     table.add(first, DELETED)
     table.add(second, DELETED)
     assert table.next_to_be_deleted_ms() == 77 and table.take_to_be_deleted(76) is None
     assert table.take_to_be_deleted(77) == DeletedLog(first, 77)
-    assert table.take_to_be_deleted(78) == DeletedLog(second, 77)
+    assert table.next_to_be_deleted_ms() == 79 and table.take_to_be_deleted(78) is None
+    assert table.take_to_be_deleted(80) == DeletedLog(second, 79)
     assert table.next_to_be_deleted_ms() is None
 
 

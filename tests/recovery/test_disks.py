@@ -24,6 +24,7 @@ from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from tests.recovery.test_real_load import CASES, files_of, inputs_of, load
 from tests.support.effort import quick_first
+from tests.support.synced import syncs
 
 CUT = "000-log_truncated"
 
@@ -172,21 +173,14 @@ def test_what_is_cut_can_be_kept(golden_copy: Callable[[str], Path], tmp_path: P
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == gone
 
 
-def test_what_is_kept_is_durable_and_never_overwritten(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    partition, synced, fsync = tmp_path / "kept-0", [], os.fsync
-
-    def recorded(descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        synced.append((path.name, path.read_bytes() if path.is_file() else os.listdir(path)))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", recorded)
+def test_what_is_kept_is_durable_and_never_overwritten(tmp_path: Path) -> None:
+    partition, kept = tmp_path / "kept-0", tmp_path / "kept"
     partition.mkdir()
     (partition / "a.log").write_bytes(b"first")
-    disk = RealDisk(str(partition), quarantine=str(tmp_path / "kept"))
-    disk.keep("a.log", 1)
-    assert synced == [("kept-0_a.log@1", b"irst"), ("kept", ["kept-0_a.log@1"])]
+    disk = RealDisk(str(partition), quarantine=str(kept))
+    with syncs() as synced:
+        disk.keep("a.log", 1)
+    assert synced == [(kept / "kept-0_a.log@1", b"irst"), (kept, ["kept-0_a.log@1"])]
     (partition / "a.log").write_bytes(b"second")
     disk.keep("a.log", 1)
     assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == {
