@@ -7,13 +7,12 @@
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
 says once which tests run which line (build/mutants/ keeps that for each test file until it or
-anything that is not a test changes), and a mutant meets only those: first the tests that noticed
-other mutants of its module, then the quickest test of each file, the second of each, and so on, so
-that few seconds hold tests of many kinds. Where only the code of functions changes, which is nearly
-always, that happens in a fork of a pytest that has collected all tests, and the fork gives the
-functions their new code; what changes a module's or class's body is imported again. It works on a
-copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
-real Kafka would show is a hole.
+anything that is not a test changes), and a mutant meets only those, for some seconds: first the
+tests that noticed other mutants of its module, then the module's own, then the quickest of each
+file. Where only the code of functions changes, which is nearly always, that happens in a fork of a
+pytest that has collected all tests, and the fork gives the functions their new code; what changes a
+module's or class's body is imported again. It works on a copy of the tree. Tests that need Java or
+more than some seconds do not count: a hole that only a real Kafka would show is a hole.
 """
 
 from __future__ import annotations
@@ -339,16 +338,17 @@ def measured(files: list[Path]) -> dict[Path, dict[str, Any]]:
         str(path): {"seconds": {}, "known": {}, "lines": {}} for path in files}
     numbers: dict[str, int] = {}
     for test, spent in seconds.items():
-        own = found[test.partition("::")[0]]["seconds"]
+        own = found[file_of(test)]["seconds"]
         numbers[test], own[test] = len(own), spent
     for module in data.measured_files():
         name = str(Path(module).relative_to(Path.cwd()))
+        known = sorted(data.lines(module) or ())
         for of in found.values():
-            of["known"][name] = sorted(data.lines(module) or ())
+            of["known"][name] = known
         for line, contexts in data.contexts_by_lineno(module).items():
             for test in ({context.rpartition("|")[0] for context in contexts}
                          & numbers.keys()).difference(failed):
-                lines = found[test.partition("::")[0]]["lines"].setdefault(name, {})
+                lines = found[file_of(test)]["lines"].setdefault(name, {})
                 lines.setdefault(line, []).append(numbers[test])
     return {path: found[str(path)] for path in files}
 
@@ -364,26 +364,29 @@ def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
     return lines.get(line, []) or (lines[0] if line in lines else [])
 
 
-def in_turn(covering: list[str], noticed: list[str]) -> list[str]:
-    """The tests that `noticed` mutants; then the next test of each file in turn. `covering` has the
-    quickest first."""
-    known = [test for test in dict.fromkeys(noticed) if test in covering]
-    turns: Counter[str] = Counter()
-    turn_of = {}
+def chosen_tests(module: str, covering: list[str], noticed: list[str], seconds: dict[str, float],
+                 most: float) -> list[str]:
+    """Of the `covering` tests, the quickest first, those that a mutant meets in `most` seconds: the
+    ones that `noticed` others, those in the module's own file, then each file's for the same time.
+    A file's tests are together, so that they share their fixtures."""
+    spent: dict[str, float] = {}  # on each file
+    turn: dict[str, tuple[bool, float, str]] = {}
     for test in covering:
-        turns[file := test.partition("::")[0]] += 1
-        turn_of[test] = turns[file]
-    return known + sorted((test for test in covering if test not in known), key=turn_of.__getitem__)
+        file = file_of(test)
+        spent[file] = spent.get(file, 0) + seconds[test]
+        turn[test] = f"test_{Path(module).stem}" not in file, spent[file], test
+    known = [test for test in dict.fromkeys(noticed) if test in turn]
+    met = []
+    for test in (*known, *sorted(turn.keys() - set(known), key=turn.__getitem__)):
+        if seconds[test] <= most:
+            met.append(test)
+            most -= seconds[test]
+    return sorted(met, key=lambda test: "" if test in known or not turn[test][0] else
+                  file_of(test)) or covering[:1]
 
 
-def within(tests: list[str], seconds: dict[str, float], most: float) -> list[str]:
-    """Of these tests those that fit into `most` seconds."""
-    fit = []
-    for test in tests:
-        if seconds.get(test, 0) <= most:
-            fit.append(test)
-            most -= seconds.get(test, 0)
-    return fit
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def judge(mutant: Mutant, number: int, met: list[str],
@@ -401,7 +404,11 @@ def judge(mutant: Mutant, number: int, met: list[str],
     if not mutant.covering:
         mutant.result = "not covered"
         return
-    code = compile(after, str(path.absolute()), "exec")
+    try:
+        code = compile(after, str(path.absolute()), "exec")
+    except SyntaxError:
+        mutant.result = "no change"  # `not` before `name := ...`
+        return
     if not imports and not same_body(compile(before, str(path.absolute()), "exec"), code):
         mutant.result = IMPORT
         return
@@ -469,7 +476,7 @@ def main() -> None:
             for number, mutant in enumerate(of, 1):
                 covering = tests_of(mutant, lines.get(mutant.module, {}))
                 latest = noticed.setdefault(mutant.module, [])
-                met = within(in_turn(covering, latest), seconds, options.most) or covering[:1]
+                met = chosen_tests(mutant.module, covering, latest, seconds, options.most)
                 mutant.covering = len(covering)
                 judge(mutant, number, met, run, not collected)
                 if mutant.noticed_by:

@@ -81,6 +81,16 @@ def test_corrupt_snapshots(tmp_path: Path, data: bytes, code: str, message: str)
     assert error.position is not None
 
 
+def test_a_snapshot_with_too_few_bytes_tells_how_many_it_needs() -> None:
+    for data, needed in ((b"\0\1" + bytes(7), 10),
+                         (sealed(count(46) + ENTRY), 10 + 46 * len(ENTRY)),
+                         (sealed(count(1) + ENTRY[:-1]), 10 + len(ENTRY))):
+        with pytest.raises(CorruptSnapshotError) as caught:
+            producer_state.decode_snapshot(data)
+        error = caught.value
+        assert (error.position, error.expected, error.found) == (len(data), needed, len(data))
+
+
 def test_a_missing_snapshot(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(KafkaStorageError):

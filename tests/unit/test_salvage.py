@@ -112,6 +112,19 @@ def test_batches_out_of_order_are_gaps_of_their_own_offsets(
             gap.first_offset or 0, (gap.last_offset or 0) + 1)}
 
 
+def test_a_batch_out_of_order_before_a_hole_is_a_gap_from_its_first_offset_on(tmp_path: Path
+                                                                              ) -> None:
+    def pair(first: int) -> bytes:
+        return encode(Batch(first, 1, [Record(first, 5), Record(first + 1, 5)], base_timestamp=5,
+                            max_timestamp=5))
+
+    (tmp_path / name(0)).write_bytes(b"".join(map(pair, (0, 4, 6, 2, 10))))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [0, 1, 4, 5, 6, 7, 10, 11]
+        assert [(gap.first_offset, gap.last_offset) for gap in log.gaps] == [(2, 9)]
+
+
 def longest(offsets: tuple[int, ...]) -> int:
     """The number of the longest rising selection."""
     return max(size for size in range(len(offsets) + 1) for chosen in combinations(offsets, size)
