@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import shutil
 import threading
@@ -280,6 +281,18 @@ def test_a_disk_that_fails_a_check_takes_the_directory_offline(
         assert told[0].message == f"Error while checking segments of a-0 in dir {root}"
         assert told[0].partitions == (A0,) and manager.get_log(A0) is None
     assert not (root / MARKER).exists()
+
+
+def test_a_log_file_that_a_check_does_not_find_is_no_damage(root: Path) -> None:
+    missing = file_of(root, bases_of(root)[2], ".log")
+    with seglog.LogManager([root, root.parent / "other"], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        missing.unlink()
+        with pytest.raises(KafkaStorageError) as caught:
+            log.deferred_checks.ensure_all()
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(missing))
+        wait_for(lambda: not manager.is_log_dir_online(root))
 
 
 @pytest.mark.parametrize("error", [

@@ -34,6 +34,8 @@ def test_only_batches_of_magic_2_have_these_attributes(magic: int) -> None:
     assert (plain.is_transactional, plain.is_control, plain.delete_horizon_ms) == (
         False, False, None)
     assert plain.timestamp_type == (-1 if magic == 0 else 0) and plain.compression_type == "lz4"
+    assert [header(magic, codec).compression_type for codec in (0, 4, 5, 7)] == [
+        "none", "zstd", "5", "7"]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

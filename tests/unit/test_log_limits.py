@@ -143,7 +143,7 @@ def test_an_open_without_free_descriptors_closes_idle_files(
     (400, 100), (0, handles.FILES_PER_SEGMENT)])
 def test_the_cache_leaves_descriptors_to_others(
         monkeypatch: pytest.MonkeyPatch, limit: int, expected: int) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, resource.RLIM_INFINITY))
     assert handles._files_max() == expected
 
 

@@ -279,6 +279,19 @@ def test_a_batch_of_other_offsets_is_a_gap_of_its_bytes(tmp_path: Path, wrong: i
             last_offset=13, cause=gap.cause)
 
 
+@pytest.mark.parametrize("wrong", [9, 20])
+def test_a_search_passes_batches_of_other_offsets(tmp_path: Path, wrong: int) -> None:
+    junk = b"\xff" * 50 + batch(wrong) + batch(wrong)
+    (tmp_path / name(10)).write_bytes(batch(10) + junk + batch(14))
+    (tmp_path / name(20)).write_bytes(batch(20))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [10, 14, 20]
+        gap, = log.gaps
+    assert (gap.position, gap.size, gap.first_offset, gap.last_offset) == (
+        len(batch(10)), len(junk), 11, 13)
+
+
 def test_a_walk_in_order_expects_the_offset_after_the_last_batch(tmp_path: Path) -> None:
     (tmp_path / name(0)).write_bytes(batch(0) + batch(1) + batch(1) + batch(2))
     with PartitionLog.open(tmp_path) as log:
