@@ -418,6 +418,27 @@ def test_a_rename_while_a_segment_is_checked(root: Path, monkeypatch: pytest.Mon
         assert manager.offline_log_dirs == []
 
 
+def test_more_threads_check_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, meeting = make_dir(tmp_path / "two", ["a-0", "b-0"], batches=200), threading.Barrier(2)
+    with seglog.LogManager([root]):
+        pass
+    check = sanity.check_segments
+
+    def together(*args: Any, **options: Any) -> Any:
+        meeting.wait(10)
+        return check(*args, **options)
+
+    one = LoadConfig(sanity_check_all_logs_enabled=False, num_recovery_threads_per_data_dir=1)
+    with seglog.LogManager([root], config=one) as manager:
+        monkeypatch.setattr(sanity, "check_segments", together)
+        futures = manager.on_become_leader([A0, TopicPartition("b", 0)])
+        assert len(futures) == 2
+        manager.resize_recovery_thread_pool(2)
+        for future in futures:
+            future.result(120)
+    assert not meeting.broken
+
+
 def test_a_close_begins_no_check_of_another_log() -> None:
     checked: list[int] = []
     waits: list[Future[None]] = []

@@ -150,6 +150,39 @@ def test_what_a_consumer_has_taken_is_held_by_no_list() -> None:
     assert [next(taken).nbytes, next(taken).nbytes, len(given)] == [1, 2, 1]
 
 
+def test_a_thread_leaves_a_range_that_the_consumer_skips() -> None:
+    """It waits for room for the second columns of the first range."""
+    two = cast(list[LogRange], ["first", "second"])
+    ahead = Prefetch(iter(two), lambda *_: iter([columns(30), columns(30)]), 1, 20, lambda: None)
+    taken: list[LogRange] = []
+    consumer = threading.Thread(
+        target=lambda: taken.extend(planned for planned, *_ in ahead.decoded()), daemon=True)
+    consumer.start()
+    consumer.join(60)
+    assert taken == two
+    ahead.join()
+
+
+def test_a_thread_leaves_a_range_when_its_consumer_leaves() -> None:
+    class Last:
+        @property
+        def nbytes(self) -> int:
+            asked.set()
+            return 30
+
+    asked = threading.Event()
+    planned, last = cast(list[LogRange], ["a range"]), cast(Any, Last())
+    ahead = Prefetch(iter(planned), lambda *_: iter([*map(columns, (30, 30)), [last]]), 1, 20,
+                     lambda: None)
+    with ahead:
+        next(next(ahead.decoded())[1])
+        wait_for(asked.is_set)
+    joined = threading.Thread(target=ahead.join, daemon=True)
+    joined.start()
+    joined.join(60)
+    assert not joined.is_alive()
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_last_thread_of_a_stream_releases_its_files(threads: int) -> None:
     released: list[int] = []
