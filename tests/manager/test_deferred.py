@@ -283,14 +283,27 @@ def test_a_disk_that_fails_a_check_takes_the_directory_offline(
     assert not (root / MARKER).exists()
 
 
+def test_the_logs_of_a_failed_directory_are_not_checked(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    with seglog.LogManager([root, root.parent / "other"], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        manager.handle_log_dir_failure(root)
+        wait_for(lambda: manager.get_log(A0) is None and log.is_closed)
+        log.deferred_checks.ensure_all()
+    assert checks.seen == {bases[-1]: 1}
+
+
 def test_a_log_file_that_a_check_does_not_find_is_no_damage(root: Path) -> None:
-    missing = file_of(root, bases_of(root)[2], ".log")
+    bases = bases_of(root)
+    missing = file_of(root, bases[2], ".log")
     with seglog.LogManager([root, root.parent / "other"], config=config()) as manager:
         log = manager.get_log(A0)
         assert log is not None and log.deferred_checks is not None
         missing.unlink()
         with pytest.raises(KafkaStorageError) as caught:
-            log.deferred_checks.ensure_all()
+            log.deferred_checks.ensure_range(bases[1], bases[3])
         assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(missing))
         wait_for(lambda: not manager.is_log_dir_online(root))
 

@@ -330,6 +330,19 @@ def test_a_future_log_that_goes_cancels_the_move(roots: list[Path]) -> None:
         fill(log, 1)
 
 
+def test_a_future_log_that_goes_before_the_end_of_a_move(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover, future = begin(manager, roots[1]), manager.get_log(N0, is_future=True)
+        assert future is not None
+        promote = mover._moves.promote_if_caught_up
+        assert not promote(log, future, lambda: False)
+        manager.async_delete(N0, is_future=True)
+        assert not promote(log, future, lambda: True)
+        assert current(manager) is log
+
+
 @pytest.mark.parametrize("same_topic", [True, False])
 def test_abandoned_future_logs(roots: list[Path], same_topic: bool,
                                caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,22 +26,32 @@ def roots(tmp_path: Path) -> list[Path]:
     return [make_dir(tmp_path / name, []) for name in ("k1", "k2")]
 
 
-def test_a_move_goes_on_after_a_restart(roots: list[Path]) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_move_goes_on_after_a_restart(roots: list[Path], is_deleted: bool) -> None:
+    """Records that the copy has may be deleted in its source then."""
     manager, _ = manager_of(roots)
     with manager:
         log = new_log(manager, roots[0])
-        begin(manager, roots[1]).step(4_000)
-        future = manager.get_log(N0, is_future=True)
+        mover, future = begin(manager, roots[1]), manager.get_log(N0, is_future=True)
         assert future is not None
+        while future.number_of_segments == 1:
+            mover.step(1_000)
         copied, bytes_ = future.log_end_offset, payload(log)
         assert 0 < copied < 90
     manager, _ = manager_of(roots)
     with manager:
         found = manager.get_log(N0, is_future=True)
         assert found is not None and found.log_end_offset == copied
+        if is_deleted:
+            log = current(manager)
+            log.update_high_watermark(log.log_end_offset)
+            log.maybe_increment_log_start_offset(copied - 1,
+                                                 StartOffsetReason.CLIENT_RECORD_DELETION)
         mover = manager.resume_move(N0)
-        assert mover is not None and mover.run() is MoveState.PROMOTED
+        assert mover is not None
+        assert [mover.step(1 << 20) for _ in range(100)][-1] is MoveState.PROMOTED
         assert payload(current(manager)) == bytes_
+        assert current(manager).log_start_offset == (copied - 1 if is_deleted else 0)
 
 
 @pytest.mark.parametrize("row", [0, 1])
@@ -134,7 +145,11 @@ def test_where_a_moved_log_starts_is_durable_before_its_source_may_go(
         assert current(manager).log_start_offset == start
 
 
-def test_a_copy_whose_source_was_compacted_while_it_was_away(roots: list[Path]) -> None:
+@pytest.mark.parametrize("resume", [
+    lambda manager, root: manager.resume_move(T0),
+    lambda manager, root: manager.alter_replica_log_dir(T0, root)])
+def test_a_copy_whose_source_was_compacted_while_it_was_away(
+        roots: list[Path], resume: Callable[[seglog.LogManager, Path], FutureLogMover]) -> None:
     """It has records that the source has not any more, and tombstones for them. If it counted as
     clean, the tombstones would go first, and the deleted records would be back."""
     settings = COMPACT | {"delete.retention.ms": "0"}
@@ -158,8 +173,7 @@ def test_a_copy_whose_source_was_compacted_while_it_was_away(roots: list[Path]) 
     with started(roots[0]) as manager:  # the other directory is away
         assert len(manager.compact(T0)) == 1
     with started(*roots) as manager:
-        resumed = manager.resume_move(T0)
-        assert resumed is not None and resumed.run() is MoveState.PROMOTED
+        assert resume(manager, roots[1]).run() is MoveState.PROMOTED
         log = manager.get_log(T0) or log
         assert str(roots[1]) in log.path
         for _ in range(3):
