@@ -12,6 +12,8 @@ from seglog.model import AbortedTxn, OpenTransaction
 from seglog.storage.isolation import (
     ISOLATIONS, TransactionState, check_isolation, read_transactions)
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.paths import log_name, snapshot_name
+from seglog.storage.producer_state import ProducerStateEntry, encode_snapshot
 from seglog.storage.ranges import LogGap
 from seglog.storage.salvage import Salvage
 from seglog.storage.segment import LogSegment
@@ -352,3 +354,22 @@ def test_damage_is_an_error_unless_the_read_ends_before_it(tmp_path: Path) -> No
             True, True, False, False]
     with built(tmp_path / "sound", (0, batches[:2])) as log:
         assert log._view.hidden_damage(None) is None and log._view.hidden_damage(9) is None
+
+
+def test_snapshots_that_cannot_be_used_are_passed_over(tmp_path: Path) -> None:
+    """Those above the end, removed meanwhile, or damaged."""
+    def snapshot(producer_id: int) -> bytes:
+        return encode_snapshot([ProducerStateEntry(producer_id, 0, -1, 5, producer_id)])
+
+    (tmp_path / log_name(1)).write_bytes(b"".join(
+        encode(Batch(offset, 0, [Record(offset, 5)], base_timestamp=5, max_timestamp=5))
+        for offset in range(1, 8)))
+    contents = {9: snapshot(90), 8: snapshot(80), 7: b"x", 6: snapshot(60), 5: b"", 4: snapshot(40),
+                3: b"x", 2: snapshot(20), 1: snapshot(10)}
+    for offset, content in contents.items():
+        (tmp_path / snapshot_name(offset)).write_bytes(content)
+    with PartitionLog.open(tmp_path) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (1, 8)
+        (tmp_path / snapshot_name(5)).unlink()
+        assert list(log._view._snapshots()) == [
+            (8, {80: 80}), (6, {60: 60}), (4, {40: 40}), (2, {20: 20})]
