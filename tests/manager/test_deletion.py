@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,24 @@ def test_without_a_delay_the_next_check_is_a_moment_later(root: Path) -> None:
     with manager:
         manager.reconfigure_default_log_config(LogConfig(file_delete_delay_ms=0))
         assert manager.delete_logs() == 1
+
+
+def test_a_check_that_fails_is_repeated_after_the_delay(root: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, time = manager_of(root)
+    with manager:
+        time.sleep(40_000)
+        manager.async_delete(A0)
+        began: list[int] = []
+
+        def failing() -> int:
+            began.append(time.milliseconds())
+            raise ValueError
+
+        monkeypatch.setattr(manager._deletion, "delete_logs", failing)
+        for _ in range(8):
+            time.sleep(DELAY // 2)
+        assert [later - one for one, later in pairwise(began)] == [DELAY] * 3
 
 
 def test_the_deleted_logs_of_a_directory_that_fails_are_forgotten(

@@ -195,6 +195,22 @@ def test_checkpoints_are_written_at_their_times(tmp_path: Path) -> None:
         assert entries(root / RECOVERY) == {N0: end} and entries(root / STARTS) == {N0: 2}
 
 
+def test_starts_have_a_time_of_their_own(tmp_path: Path) -> None:
+    manager, time = manager_of(tmp_path / "k", properties={
+        "log.flush.start.offset.checkpoint.interval.ms": "1000"})
+    with manager:
+        log = manager.get_or_create_log(N0)
+        log.update_high_watermark(fill(log, 2))
+        log.maybe_increment_log_start_offset(2, StartOffsetReason.CLIENT_RECORD_DELETION)
+        time.sleep(DELAY)
+        written = entries(tmp_path / "k" / RECOVERY)
+        log.maybe_increment_log_start_offset(3, StartOffsetReason.CLIENT_RECORD_DELETION)
+        log.flush(True)
+        time.sleep(1_000)
+        assert entries(tmp_path / "k" / STARTS) == {N0: 3}
+        assert entries(tmp_path / "k" / RECOVERY) == written
+
+
 def test_a_start_is_on_the_disk_before_the_recovery_point_that_it_lifts(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []

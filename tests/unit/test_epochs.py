@@ -61,7 +61,8 @@ def test_lookups() -> None:
     assert made().end_offset_for(0, 33) == (-1, -1)
     assert [epochs.epoch_for_offset(offset) for offset in (5, 6, 7, 8, 19, 20, 99)] == [
         None, 2, 2, 3, 3, 5, 5]
-    assert epochs.entry(3) == EpochEntry(3, 8) and epochs.entry(4) is None
+    assert epochs.entry(3) == EpochEntry(3, 8)
+    assert [epochs.entry(epoch) for epoch in (1, 4, 6)] == [None] * 3
     assert [epochs.next_epoch(epoch) for epoch in (0, 2, 4, 5)] == [2, 3, 5, None]
     assert epochs.entries_in_range(7, 20) == [EpochEntry(2, 7), EpochEntry(3, 8)]
     assert epochs.earliest == EpochEntry(2, 6) and epochs.latest == EpochEntry(5, 20)

@@ -71,6 +71,8 @@ def test_reads_beyond_the_object(requests: Requests, size: int, position: int, f
         f"[Errno 5] file has {found} bytes where {size} were announced at byte "
         f"{position}: 's3://b/key'"}
     assert not requests.asked
+    assert [log_of(requests).read(3, position) for position in (0, len(DATA) - 3)] == [
+        DATA[:3], DATA[-3:]]
 
 
 def test_only_the_block_with_the_first_byte_is_checked(requests: Requests) -> None:
