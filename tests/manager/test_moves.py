@@ -20,8 +20,7 @@ import seglog
 from seglog.config import LogConfig
 from seglog.errors import (
     DuplicatePartitionError, IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError,
-    KafkaStorageError, LogDirNotFoundError, UnexpectedAppendOffsetError,
-    UnknownTopicOrPartitionError,
+    KafkaStorageError, LogDirNotFoundError, UnknownTopicOrPartitionError,
 )
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
@@ -199,25 +198,6 @@ def test_the_start_moves_on_meanwhile(roots: list[Path]) -> None:
         log.delete_old_segments()
         assert mover.run() is MoveState.PROMOTED
         assert (current(manager).log_start_offset, current(manager).log_end_offset) == (60, 90)
-
-
-@pytest.mark.parametrize(("start", "end"), [(0, 6), (10, 10)])
-def test_only_the_batch_that_holds_its_start_begins_a_copy_anew(roots: list[Path], start: int,
-                                                                end: int) -> None:
-    """Partition.doAppendRecordsToFollowerOrFutureReplica: not one in a copy that has records, nor
-    one that ends before the start."""
-    manager, _ = manager_of(roots)
-    with manager:
-        new_log(manager, roots[0])
-        mover, future = begin(manager, roots[1]), manager.get_log(N0, is_future=True)
-        assert future is not None
-        future.truncate_fully_and_start_at(start)
-        fill(future, (end - start) // 3)
-        assert (future.log_start_offset, future.log_end_offset) == (start, end)
-        four_to_six = (4).to_bytes(8, "big") + batch()[8:]
-        with pytest.raises(UnexpectedAppendOffsetError):
-            mover._append(future, four_to_six, end)
-        assert (future.log_start_offset, future.log_end_offset) == (start, end)
 
 
 def test_the_start_moves_on_right_before_a_read(roots: list[Path],

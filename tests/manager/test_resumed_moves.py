@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.errors import UnexpectedAppendOffsetError
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
@@ -104,6 +105,25 @@ def test_a_copy_of_records_that_the_source_has_no_more(roots: list[Path]) -> Non
         assert bytes_ != payload(future)[:len(bytes_)]
         assert mover.run() is MoveState.PROMOTED
         assert payload(current(manager)) == bytes_
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 6), (10, 10)])
+def test_only_the_batch_that_holds_its_start_begins_a_copy_anew(roots: list[Path], start: int,
+                                                                end: int) -> None:
+    """Partition.doAppendRecordsToFollowerOrFutureReplica: not one in a copy that has records, nor
+    one that ends before the start."""
+    manager, _ = manager_of(roots)
+    with manager:
+        new_log(manager, roots[0])
+        mover, future = begin(manager, roots[1]), manager.get_log(N0, is_future=True)
+        assert future is not None
+        future.truncate_fully_and_start_at(start)
+        fill(future, (end - start) // 3)
+        assert (future.log_start_offset, future.log_end_offset) == (start, end)
+        four_to_six = (4).to_bytes(8, "big") + batch()[8:]
+        with pytest.raises(UnexpectedAppendOffsetError):
+            mover._append(future, four_to_six, end)
+        assert (future.log_start_offset, future.log_end_offset) == (start, end)
 
 
 def test_a_copy_of_which_the_source_has_deleted_all(roots: list[Path]) -> None:
