@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -348,17 +349,19 @@ def test_the_same_bytes_with_any_number_of_threads(tmp_path: Path) -> None:
     assert all(one == seen[0] for one in seen)
 
 
+@pytest.mark.parametrize("flush", [seglog.LogManager.flush_logs, seglog.LogManager.shutdown])
 def test_a_flush_of_all_logs_syncs_an_empty_segment(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        flush: Callable[[seglog.LogManager], None]) -> None:
     """Its name must be durable too, or a power cut takes it."""
     with seglog.LogManager([tmp_path / "k"]) as manager:
         log = manager.get_or_create_log(TopicPartition("a", 0))
         fill(log, 1)
         log.roll()
         manager.flush_logs()
-        synced: list[str] = []
+        end, synced = log.log_end_offset, list[str]()
         monkeypatch.setattr(RealDisk, "open_for_sync",
                             lambda disk, names: synced.extend(names) or [])
-        manager.flush_logs()
-        assert f"{log.log_end_offset:020d}.log" in synced
-        assert log.recovery_point == log.log_end_offset
+        flush(manager)
+        assert f"{end:020d}.log" in synced
+        assert log.recovery_point == end

@@ -352,6 +352,7 @@ def test_abandoned_future_logs(roots: list[Path], same_topic: bool,
         assert current(manager) is future and not manager.future_logs
         assert asked == [(N0, topic_id)] * 3
         assert future.high_watermark == watermark < log.high_watermark
+        assert future.recovery_point == future.log_end_offset == entries(roots[1] / RECOVERY)[N0]
         assert directories(roots[0]) == (["new-0-delete"] if same_topic else ["new-0"])
         assert "Successfully recovered abandoned future log for new-0" in caplog.messages
 

@@ -114,6 +114,8 @@ def test_what_is_no_replica(tmp_path: Path) -> None:
     found = find_replicas([tmp_path / "a", tmp_path / "b", tmp_path / "again", tmp_path / "a"])
     assert {tp: [one.name for one in here] for tp, here in found.items()} == {
         TP: ["t-0"], TopicPartition("u", 0): ["u-0"]}
+    write(tmp_path / "c" / f"t-0.{unique}-future", [(9, 500)])
+    assert find_replicas([tmp_path / "c"]) == {}, "nor is the only directory"
     # Such a directory is read if the path names it, but not instead of the partition.
     assert chosen(tmp_path / "a" / f"t-0.{unique}-future")[1] == "it is the only one"
     choice = choose_replica(TP, find_replicas(
