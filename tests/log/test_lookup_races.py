@@ -16,9 +16,10 @@ import pytest
 
 from seglog.config import LogConfig
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError
-from seglog.log import readers
+from seglog.log import offsets_by_timestamp, readers
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
+from seglog.log.local_log import LocalLog
 from seglog.log.log_dir_failures import CLOSED
 from seglog.storage.isolation import ISOLATIONS
 from seglog.log.scheduler import Scheduler
@@ -401,3 +402,22 @@ def test_no_lookup_writes_down_what_it_knows_of_a_closed_log(log: UnifiedLog) ->
         path.write_text("0\n0\n")
     time.sleep(.2)
     assert path.read_text() == "0\n0\n"
+
+
+def test_a_lookup_by_time_passes_over_segments_that_went(log: UnifiedLog,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention takes them after the lookup chose the segments that it looks into."""
+    while log.log_end_offset < 150:
+        append(log)
+    files, went = offsets_by_timestamp._files, list[int]()
+
+    def late(local: LocalLog, base: int) -> Any:
+        if not went:
+            delete_before(log)
+        went.append(base)
+        return files(local, base)
+
+    monkeypatch.setattr(offsets_by_timestamp, "_files", late)
+    found = log.offset_for_timestamp(NOW + 120)
+    assert found is not None and found.offset == 120
+    assert went[0] == 0 and log.log_start_offset > 0 and len(went) > 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from seglog._native.batch import scan_file
 from seglog.objects.store import ObjectVersion
+from seglog.objects.store_options import StorageOptions
 from seglog.storage import remote
-from seglog.storage.remote import RemoteLog
+from seglog.storage.remote import RemoteFiles, RemoteLog
 from tests.support.facts import refusal
 from tests.unit.test_partition_files import batch
 
@@ -100,3 +102,11 @@ def test_a_span_that_is_over_reads_nothing(
         with pytest.raises(ValueError, match="closed"):
             scan_file(source, 0, len(DATA))
     assert scan_file(log.source, 0, len(DATA)).batch_count == 40
+
+
+def test_an_object_is_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even one with the name of a partition's directory."""
+    listed = {"a-0": ObjectVersion(1, None, None)}, ["b-0"]
+    monkeypatch.setattr(RemoteFiles, "requests", SimpleNamespace(list=lambda key, path: listed))
+    files = RemoteFiles("s3://bucket/", StorageOptions())
+    assert files.entries("s3://bucket/data") == [("a-0", False), ("b-0", True)]
