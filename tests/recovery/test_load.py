@@ -110,6 +110,17 @@ def test_segments_take_little_memory(tmp_path: Path) -> None:
         assert sum(data.report.thread_segments) == 20_000
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_without_work_are_counted_too(tmp_path: Path, threads: int) -> None:
+    root = data_dir(tmp_path / "data")
+    for names in ((), ("t-0",)):
+        for name in names:
+            partition(root, name, segments=1)
+        with seglog.open_data_dir(root, num_segment_loading_threads=threads) as data:
+            assert sorted(data.report.thread_segments) == [0] * (threads - len(names)) + [
+                1] * len(names)
+
+
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:
     root = data_dir(tmp_path / "data", clean=False)
     for number in range(20):

@@ -38,3 +38,18 @@ def test_a_segment_without_timestamps_is_as_old_as_its_log(tmp_path: Path, times
     (tmp_path / f"{0:020d}.timeindex").write_bytes(TIME_ENTRY.pack(timestamp, 0))
     segment = SegmentFiles(RealDisk(str(tmp_path)), 0, LogConfig())
     assert segment.largest_timestamp() == (5000 if timestamp < 0 else timestamp)
+
+
+def test_positions_are_bytes_of_the_log_also_in_a_part_of_a_file(tmp_path: Path) -> None:
+    """A dry run splits a segment without copying it."""
+    one = batch(2)
+    log, whole = f"{4:020d}.log", f"{0:020d}.log"
+    (tmp_path / whole).write_bytes(b"".join(
+        offset.to_bytes(8, "big") + one[8:] for offset in (0, 2, 4, 6)))
+    overlay = RealDisk(str(tmp_path)).overlay()
+    overlay.copy(whole, 2 * len(one), 4 * len(one), log)
+    segment = SegmentFiles(overlay, 4, LogConfig())
+    assert segment.extent.start == 2 * len(one)
+    assert [segment.find(offset) for offset in (4, 5, 6, 7, 8)] == [
+        (4, 0), (4, 0), (6, len(one)), (6, len(one)), None]
+    assert segment.read_next_offset() == 8
