@@ -81,3 +81,12 @@ def test_a_roll_of_an_empty_segment_preallocates_by_the_settings_of_now(tmp_path
         logged.log.roll()
         assert [Path(f"{file}{suffix}").stat().st_size for suffix in ("", ".deleted")] == [
             2**16, size]
+
+
+def test_epochs_end_where_the_next_one_begins(path: Path) -> None:
+    log = open_log(path)
+    for offset, epoch in ((0, 1), (2, 1), (4, 3)):
+        log.append_as_follower(offset.to_bytes(8, "big") + batch(2)[8:12]
+                               + epoch.to_bytes(4, "big") + batch(2)[16:], epoch)
+    assert [log.end_offset_for_epoch(epoch) for epoch in range(-1, 5)] == [
+        None, (0, 0), (1, 4), (1, 4), (3, 6), None]
