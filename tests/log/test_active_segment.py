@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from seglog._native.batch import scan
+from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError
 from seglog.log import active_segment
 from tests.log.test_fast_path import NOW, batch, open_log
@@ -43,4 +44,22 @@ def test_a_segment_ends_at_2_gib(
     else:
         log.active.append(before, more, scan(more).batches)
     assert log.active.size == before + len(more) * (room == 0)
+    log.close()
+
+
+def test_the_edges_of_a_roll(tmp_path: Path) -> None:
+    """LogSegment.shouldRoll: each rule at its edge and beyond; an empty segment never ages."""
+    log = open_log(tmp_path / "t-0")
+    config = LogConfig(internal_segment_bytes=1000, segment_ms=500, segment_jitter_ms=0)
+
+    def rolls(*, size: int = 0, waited: int = 0, offset: int = 0) -> bool:
+        return log.active.should_roll(config, append_size=1000 - log.active.size + size,
+                                      max_timestamp=NOW + waited, last_offset=offset,
+                                      now_ms=NOW + waited)
+
+    assert not rolls(waited=1 << 40) and rolls(size=1)
+    log.append_as_leader(batch(timestamp=NOW), 0)
+    assert not rolls() and rolls(size=1)
+    assert not rolls(waited=500) and rolls(waited=501)
+    assert not rolls(offset=2**31 - 1) and rolls(offset=2**31) and rolls(offset=-1)
     log.close()
