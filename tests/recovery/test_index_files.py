@@ -21,6 +21,7 @@ from seglog.recovery.loader_failures import InvalidOffset, LoaderFailure
 from seglog.recovery.overlay import OverlayDisk
 from seglog.storage.txn_entries import encode_entries
 from tests.support.effort import examples
+from tests.support.synced import syncs
 
 NAME = "00000000000000000000.txnindex"
 OLD, NEW = AbortedTxn(7, 0, 4, 5), AbortedTxn(8, 2, 9, 10)
@@ -46,6 +47,20 @@ def test_what_a_recovery_leaves_in_it(
     # Once it is the segment's own, a second recovery begins it anew.
     index.replace([], sync=False)
     assert disk.size(NAME) == (len(encode_entries([OLD])) if is_left_over and not added else 0)
+
+
+@pytest.mark.parametrize("is_left_over", [False, True])
+@pytest.mark.parametrize("sync", [False, True])
+def test_what_replaces_entries_is_durable_if_asked_for(tmp_path: Path, is_left_over: bool,
+                                                       sync: bool) -> None:
+    (tmp_path / NAME).write_bytes(encode_entries([OLD]))
+    index = TxnIndexFile(RealDisk(str(tmp_path)), NAME)
+    index.is_left_over = is_left_over
+    with syncs() as synced:
+        index.replace([NEW], sync=sync)
+    written = encode_entries([OLD, NEW] if is_left_over else [NEW])
+    assert (tmp_path / NAME).read_bytes() == written
+    assert (written in [content for _, content in synced]) is sync
 
 
 @given(st.lists(st.tuples(st.integers(-2**31, 2**31 - 1), st.integers(-2**31, 2**31 - 1)),
