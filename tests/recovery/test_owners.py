@@ -221,3 +221,20 @@ def test_the_usual_case_is_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert set(owners(tmp_path / "data").values()) == {(0, 0, "drwxr-x---"), (0, 0, "-rw-r-----")}
+
+
+def test_a_file_has_the_mode_of_its_log_or_of_one_beside_it(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir(mode=0o750)
+    os.chown(directory, USER, GROUP)
+
+    def made(name: str) -> int:
+        os.close(ownership.create_file(str(directory / name)))
+        return stat.S_IMODE((directory / name).stat().st_mode)
+
+    assert made("first") == 0o640, "that of the directory"
+    (directory / "first").chmod(0o600)
+    assert made("second") == 0o600
+    (directory / "5.log").touch()
+    (directory / "5.log").chmod(0o604)
+    assert made("5.index") == 0o604

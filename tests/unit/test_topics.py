@@ -218,6 +218,14 @@ def test_a_partition_that_is_not_there_is_told_of_what_was_asked_for(
         f"d: partition 9 is not here; {told} 0 to 1, 5")
 
 
+@pytest.mark.parametrize(("asked", "hint"), [
+    ("plain-3", "did you mean partition 3 of 'plain'?"), ("plain-x", "did you mean 'plain'?"),
+    ("PLAIN", "did you mean 'plain'?"), ("zzz-3", "there are other, plain")])
+def test_a_topic_that_is_not_there_is_told_of_what_was_meant(asked: str, hint: str) -> None:
+    assert str(unknown_topic("d", asked, ["plain", "other"])) == (
+        f"d: topic {asked} is not here; {hint}")
+
+
 @pytest.mark.parametrize(("count", "more"), [
     (1, ""), (8, ""), (9, " and 1 more"), (10, " and 2 more")])
 def test_what_is_there_is_named_up_to_eight(count: int, more: str) -> None:
