@@ -38,14 +38,13 @@ def test_a_whole_log_is_left_alone(written: Path) -> None:
     assert {path.name: path.read_bytes() for path in written.iterdir()} == before
 
 
-@pytest.mark.parametrize("flushed", [0, 3])
-def test_nothing_stays_behind_a_hole(written: Path, flushed: int,
+@pytest.mark.parametrize(("flushed", "row"), [(0, 3), (3, 3), (0, 0)])
+def test_nothing_stays_behind_a_hole(written: Path, flushed: int, row: int,
                                      caplog: pytest.LogCaptureFixture) -> None:
     """Also in the segment at which the recovery begins."""
-    at, point = bases(written)[3], bases(written)[flushed]
+    at, point, following = bases(written)[row], bases(written)[flushed], bases(written)[row + 1]
     log = written / f"{at:020d}.log"
     log.write_bytes(log.read_bytes()[:-1])
-    following = bases(written)[4]
     with caplog.at_level(logging.WARNING):
         end = cut_to_first_hole(str(written), point)
     assert end is not None and at <= end < bases(written)[-1] + 2

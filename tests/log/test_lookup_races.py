@@ -404,8 +404,9 @@ def test_no_lookup_writes_down_what_it_knows_of_a_closed_log(log: UnifiedLog) ->
     assert path.read_text() == "0\n0\n"
 
 
-def test_a_lookup_by_time_passes_over_segments_that_went(log: UnifiedLog,
-                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("timestamp", "offset"), [(NOW + 120, 120), (MAX_TIMESTAMP, 149)])
+def test_a_lookup_by_time_passes_over_segments_that_went(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, timestamp: int, offset: int) -> None:
     """Retention takes them after the lookup chose the segments that it looks into."""
     while log.log_end_offset < 150:
         append(log)
@@ -418,6 +419,6 @@ def test_a_lookup_by_time_passes_over_segments_that_went(log: UnifiedLog,
         return files(local, base)
 
     monkeypatch.setattr(offsets_by_timestamp, "_files", late)
-    found = log.offset_for_timestamp(NOW + 120)
-    assert found is not None and found.offset == 120
+    found = log.offset_for_timestamp(timestamp)
+    assert found is not None and found.offset == offset
     assert went[0] == 0 and log.log_start_offset > 0 and len(went) > 2

@@ -104,9 +104,12 @@ def test_a_span_that_is_over_reads_nothing(
     assert scan_file(log.source, 0, len(DATA)).batch_count == 40
 
 
-def test_an_object_is_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even one with the name of a partition's directory."""
-    listed = {"a-0": ObjectVersion(1, None, None)}, ["b-0"]
+def test_a_listing_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object is no directory, even with the name of one; the newest without a tag counts."""
+    listed = {"a-0": ObjectVersion(1, None, 5), "c": ObjectVersion(1, None, 7),
+              "d": ObjectVersion(1, "tag", 9)}, ["b-0"]
     monkeypatch.setattr(RemoteFiles, "requests", SimpleNamespace(list=lambda key, path: listed))
     files = RemoteFiles("s3://bucket/", StorageOptions())
-    assert files.entries("s3://bucket/data") == [("a-0", False), ("b-0", True)]
+    assert files.entries("s3://bucket/data") == [
+        ("a-0", False), ("c", False), ("d", False), ("b-0", True)]
+    assert files.stamp("s3://bucket/data", None).modified_ns == 7_000_000, "a tag changes too"
