@@ -90,3 +90,12 @@ def test_epochs_end_where_the_next_one_begins(path: Path) -> None:
                                + epoch.to_bytes(4, "big") + batch(2)[16:], epoch)
     assert [log.end_offset_for_epoch(epoch) for epoch in range(-1, 5)] == [
         None, (0, 0), (1, 4), (1, 4), (3, 6), None]
+
+
+def test_a_roll_above_the_end_leaves_a_snapshot_there(path: Path) -> None:
+    """UnifiedLog.roll: producerStateManager.updateMapEndOffset(newSegment.baseOffset)."""
+    log = open_log(path)
+    log.append_as_leader(batch(2), 0)
+    assert log.roll(50) == 50
+    assert [*log.producer_manager.snapshots.offsets] == [50]
+    assert (log.producer_manager.map_end_offset, log.log_end_offset) == (50, 2)

@@ -49,6 +49,14 @@ def test_what_a_recovery_leaves_in_it(
     assert disk.size(NAME) == (len(encode_entries([OLD])) if is_left_over and not added else 0)
 
 
+@pytest.mark.parametrize(("offset", "kept"), [(4, []), (5, [OLD]), (9, [OLD]), (10, [OLD, NEW])])
+def test_a_truncation_removes_transactions_that_end_at_the_offset_or_later(
+        tmp_path: Path, offset: int, kept: list[AbortedTxn]) -> None:
+    (tmp_path / NAME).write_bytes(encode_entries([OLD, NEW]))
+    TxnIndexFile(RealDisk(str(tmp_path)), NAME).truncate_to(offset)
+    assert (tmp_path / NAME).read_bytes() == encode_entries(kept)
+
+
 @pytest.mark.parametrize("is_left_over", [False, True])
 @pytest.mark.parametrize("sync", [False, True])
 def test_what_replaces_entries_is_durable_if_asked_for(tmp_path: Path, is_left_over: bool,
