@@ -7,12 +7,12 @@
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
 says once which tests run which line (build/mutants/ keeps that for each test file until it or
-anything that is not a test changes), and a mutant meets only those, for some seconds: first the
-tests that noticed other mutants of its module, then the module's own, then the quickest of each
-file. Where only the code of functions changes, which is nearly always, that happens in a fork of a
-pytest that has collected all tests, and the fork gives the functions their new code; what changes a
-module's or class's body is imported again. It works on a copy of the tree. Tests that need Java or
-more than some seconds do not count: a hole that only a real Kafka would show is a hole.
+anything that is not a test changes), and a mutant meets only those, for some seconds: first those
+that noticed other mutants of its module, then the module's own, then the quickest of each file.
+Where only the code of functions changes, which is nearly always, that happens in a fork of a pytest
+that has collected all tests; what changes a module's or class's body is imported again. It works on
+a copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
+real Kafka would show is a hole.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden"
 QUICK = "not kafka and not spark and not slow and not judge"
 # What every test file imports; a fork has it already.
 IMPORTED = (hypothesis, numpy, pytest)
+FIRST = 12  # tests that a mutant meets at once: most end there, and few files are imported
 # A mutant that never ends dies of the alarm of a test, see `Alarm`.
 NEVER_ENDED = -signal.SIGALRM
 # The result until the mutant is imported again.
@@ -182,13 +183,12 @@ def run_forked(run: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+@dataclass
 class Alarm:
     """A plugin: a test that takes far too long ends its process; RUNNING names the last test."""
 
     RUNNING = Path("running")
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.seconds = seconds
+    seconds: dict[str, float]
 
     def pytest_configure(self) -> None:
         signal.alarm(60)  # the imports
@@ -280,8 +280,8 @@ def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[
     files = {path.relative_to(ROOT): path.read_bytes()
              for part in ("src", "tests") for path in sorted((ROOT / part).rglob("*"))
              if path.suffix in (".py", ".pyx", ".so", ".jsonl")}
-    chosen_tests = [path for path in files if path.name.startswith("test_")
-                    and any(path.is_relative_to(f"tests/{folder}") for folder in folders)]
+    wanted = [path for path in files if path.name.startswith("test_")
+              and any(path.is_relative_to(f"tests/{folder}") for folder in folders)]
     shared = hashlib.sha256()
     for path, content in files.items():
         if not path.name.startswith("test_"):
@@ -290,8 +290,8 @@ def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[
     kept.mkdir(parents=True, exist_ok=True)
     place_of = {path: kept / (path.as_posix().replace("/", "-") + "-"
                               + hashlib.sha256(files[path]).hexdigest()[:16] + ".json")
-                for path in chosen_tests}
-    missing = [path for path in chosen_tests if not place_of[path].exists()]
+                for path in wanted}
+    missing = [path for path in wanted if not place_of[path].exists()]
     if missing:
         print(f"measures the coverage of {len(missing)} test files", flush=True)
         for path, found in measured(missing).items():
@@ -338,7 +338,7 @@ def measured(files: list[Path]) -> dict[Path, dict[str, Any]]:
         str(path): {"seconds": {}, "known": {}, "lines": {}} for path in files}
     numbers: dict[str, int] = {}
     for test, spent in seconds.items():
-        own = found[file_of(test)]["seconds"]
+        own = found[test.partition("::")[0]]["seconds"]
         numbers[test], own[test] = len(own), spent
     for module in data.measured_files():
         name = str(Path(module).relative_to(Path.cwd()))
@@ -348,7 +348,7 @@ def measured(files: list[Path]) -> dict[Path, dict[str, Any]]:
         for line, contexts in data.contexts_by_lineno(module).items():
             for test in ({context.rpartition("|")[0] for context in contexts}
                          & numbers.keys()).difference(failed):
-                lines = found[file_of(test)]["lines"].setdefault(name, {})
+                lines = found[test.partition("::")[0]]["lines"].setdefault(name, {})
                 lines.setdefault(line, []).append(numbers[test])
     return {path: found[str(path)] for path in files}
 
@@ -372,7 +372,7 @@ def chosen_tests(module: str, covering: list[str], noticed: list[str], seconds: 
     spent: dict[str, float] = {}  # on each file
     turn: dict[str, tuple[bool, float, str]] = {}
     for test in covering:
-        file = file_of(test)
+        file = test.partition("::")[0]
         spent[file] = spent.get(file, 0) + seconds[test]
         turn[test] = f"test_{Path(module).stem}" not in file, spent[file], test
     known = [test for test in dict.fromkeys(noticed) if test in turn]
@@ -382,11 +382,7 @@ def chosen_tests(module: str, covering: list[str], noticed: list[str], seconds: 
             met.append(test)
             most -= seconds[test]
     return sorted(met, key=lambda test: "" if test in known or not turn[test][0] else
-                  file_of(test)) or covering[:1]
-
-
-def file_of(test: str) -> str:
-    return test.partition("::")[0]
+                  test.partition("::")[0]) or covering[:1]
 
 
 def judge(mutant: Mutant, number: int, met: list[str],
@@ -398,16 +394,15 @@ def judge(mutant: Mutant, number: int, met: list[str],
     if after is None or after == before:
         mutant.result = "no change"
         return
-    changed = [new for old, new in zip(before.splitlines(), after.splitlines(), strict=False)
-               if old != new]
-    mutant.after = changed[0].strip() if changed else ""
+    lines = zip(before.splitlines(), after.splitlines(), strict=False)
+    mutant.after = next((new.strip() for old, new in lines if old != new), "")
     if not mutant.covering:
         mutant.result = "not covered"
         return
     try:
         code = compile(after, str(path.absolute()), "exec")
-    except SyntaxError:
-        mutant.result = "no change"  # `not` before `name := ...`
+    except SyntaxError:  # `not` before `name := ...`
+        mutant.result = "no change"
         return
     if not imports and not same_body(compile(before, str(path.absolute()), "exec"), code):
         mutant.result = IMPORT
@@ -417,7 +412,9 @@ def judge(mutant: Mutant, number: int, met: list[str],
     os.utime(path, ns=(time_before, time_before + number * 10**9))
     Alarm.RUNNING.write_text(met[0])
     try:
-        status = run_forked(partial(run, met, path.absolute(), code))
+        status = 0
+        for part in filter(None, (met[:FIRST], met[FIRST:])):
+            status = status or run_forked(partial(run, part, path.absolute(), code))
         # Tests failed, could not be imported, or died.
         mutant.result = ("survived" if not status else "never ended" if status == NEVER_ENDED
                          else "killed" if status < 0 or status in (1, 2) else "trouble")
