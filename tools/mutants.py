@@ -59,8 +59,7 @@ TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden"
          "objects", "absurd", "hostile/test_skipping.py", "sequences/test_recorded_sequences.py",
          "differential/test_recorded_loads.py"]
 QUICK = "not kafka and not spark and not slow and not judge"
-# What every test file imports; a fork has it already.
-IMPORTED = (hypothesis, numpy, pytest)
+IMPORTED = (hypothesis, numpy, pytest)  # by every test file; a fork has it already
 FIRST = 12  # tests that a mutant meets at once: most end there, and few files are imported
 # A mutant that never ends dies of the alarm of a test, see `Alarm`.
 NEVER_ENDED = -signal.SIGALRM

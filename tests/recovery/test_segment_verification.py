@@ -1,10 +1,11 @@
-"""Level verify of a part of a log file, which a dry run has after a split."""
+"""Level verify: positions in a part of a log file, and offsets between segments."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
+import seglog
 from seglog.recovery.scans import Extent
 from seglog.recovery.segment_verification import verify_extent
 from tests.recovery.test_claims import batch
@@ -20,3 +21,15 @@ def test_positions_are_those_of_the_segment(tmp_path: Path) -> None:
     assert (found.code, found.directory, found.file) == ("batch-crc", "t-0", f"{3:020}.log")
     assert (found.position, found.bytes) == (len(sound), len(broken))
     assert (check.batch_count, check.record_count, check.next_offset) == (1, 3, 6)
+
+
+def test_missing_offsets_between_segments_are_a_gap(tmp_path: Path) -> None:
+    rng, directory = random.Random(1), tmp_path / "t-0"
+    directory.mkdir()
+    for base in (0, 3, 9):
+        (directory / f"{base:020}.log").write_bytes(batch(base, 3, rng))
+    with seglog.open_data_dir(tmp_path, level="verify") as found:
+        gaps = [(one.directory, one.offset, one.expected, one.found)
+                for partition in found.report.partitions for one in partition.findings
+                if one.code == "offset-gap"]
+    assert gaps == [("t-0", 6, 6, 9)]
