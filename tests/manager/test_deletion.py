@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -241,6 +242,26 @@ def test_with_threads(root: Path) -> None:
                  and "a-0-delete" not in directories(root))
         assert scheduler.is_started
     assert not scheduler.is_started and not scheduler.pending_tasks
+
+
+def test_a_shutdown_waits_for_a_check_that_has_begun(root: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, begun, may_end = Scheduler(2), threading.Event(), threading.Event()
+    scheduler.startup()  # another's, which no manager stops
+    config = seglog.config.BrokerConfig.from_properties({"log.initial.task.delay.ms": "0"})
+    manager = seglog.LogManager([root], config=config, scheduler=scheduler)
+    monkeypatch.setattr(manager._deletion, "delete_logs",
+                        lambda: (begun.set(), may_end.wait(60), 1000)[-1])
+    manager.startup()
+    assert begun.wait(60)
+    ends = threading.Thread(target=manager.shutdown)
+    ends.start()
+    ends.join(0.3)
+    assert ends.is_alive()
+    may_end.set()
+    ends.join(60)
+    assert not ends.is_alive()
+    scheduler.shutdown()
 
 
 def test_no_descriptor_outlives_its_log(root: Path, tmp_path: Path) -> None:

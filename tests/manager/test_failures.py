@@ -82,6 +82,8 @@ def test_a_directory_that_fails_at_run_time(roots: list[Path],
         assert told.called.wait(120)
         assert manager.live_log_dirs == [str(roots[1])]
         assert manager.get_log(A0) is None and manager.get_log(B0) is not None
+        assert not [name for name in manager.metrics.snapshot()
+                    if name.startswith("kafka.log:type=Log,") and "topic=a," in name]
         manager.checkpoint_log_recovery_offsets()
     failure, = told.failures
     assert sorted(failure.partitions) == [A0, TopicPartition("a", 1)]

@@ -201,3 +201,16 @@ def test_a_copy_whose_source_was_compacted_while_it_was_away(
             roll(log)
             manager.compact(T0)
         assert b"k" not in [one.key for one in records(log) if one.value is not None]
+
+
+def test_a_copy_that_is_told_to_replace_its_source_gets_its_high_watermark(roots: list[Path]
+                                                                           ) -> None:
+    """LogManager.replaceCurrentWithFutureLog."""
+    manager, _ = manager_of(roots)
+    with manager:
+        source, future, _ = started_copy(manager, roots)
+        source.update_high_watermark(future.log_end_offset - 1)
+        assert future.high_watermark < source.high_watermark
+        manager.replace_current_with_future_log(N0)
+        assert current(manager) is future
+        assert future.high_watermark == future.log_end_offset - 1
