@@ -3,6 +3,7 @@
 #define SEGLOG_TEST_CHECK_H
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,25 @@ static inline uint8_t *exact_copy(const void *data, size_t size) {
         memcpy(copy, data, size);
     }
     return copy;
+}
+
+typedef ptrdiff_t decompressor(const uint8_t *bytes, size_t size, uint8_t *into, size_t room);
+
+/* Decompresses an exact copy into exactly `room` bytes on the heap, and copies the result to
+ * `plain`. */
+static inline ptrdiff_t decompress_exactly(decompressor *decompress, const uint8_t *bytes,
+                                           size_t size, uint8_t *plain, size_t room) {
+    uint8_t *exact = exact_copy(bytes, size);
+    uint8_t *into = malloc(room > 0 ? room : 1);
+    CHECK(into != NULL);
+    const ptrdiff_t found = decompress(exact, size, into, room);
+    CHECK(found >= -1 && found <= (ptrdiff_t)room);
+    if (found > 0) {
+        memcpy(plain, into, (size_t)found);
+    }
+    free(into);
+    free(exact);
+    return found;
 }
 
 #endif

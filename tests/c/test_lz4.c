@@ -65,18 +65,7 @@ static void draw(drawn_block *block, uint64_t *state) {
 }
 
 static ptrdiff_t decompress(const uint8_t *bytes, size_t size, uint8_t *plain, size_t room) {
-    uint8_t *exact = exact_copy(bytes, size);
-    uint8_t *into = calloc(room + 1, 1);
-    CHECK(into != NULL);
-    uint8_t *whole = realloc(into, room > 0 ? room : 1);
-    const ptrdiff_t found = slg_lz4_decompress(exact, size, whole, room);
-    CHECK(found >= -1 && found <= (ptrdiff_t)room);
-    if (found > 0) {
-        memcpy(plain, whole, (size_t)found);
-    }
-    free(whole);
-    free(exact);
-    return found;
+    return decompress_exactly(slg_lz4_decompress, bytes, size, plain, room);
 }
 
 static void check_drawn(uint64_t *state) {

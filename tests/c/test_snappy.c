@@ -49,16 +49,7 @@ static size_t decode(const uint8_t *in, size_t size, uint8_t *out) {
 }
 
 static ptrdiff_t decompress(const uint8_t *bytes, size_t size, uint8_t *plain, size_t room) {
-    uint8_t *exact = exact_copy(bytes, size);
-    uint8_t *into = malloc(room > 0 ? room : 1);
-    CHECK(into != NULL);
-    const ptrdiff_t found = slg_snappy_decompress(exact, size, into, room);
-    CHECK(found >= -1 && found <= (ptrdiff_t)room);
-    if (found > 0)
-        memcpy(plain, into, (size_t)found);
-    free(into);
-    free(exact);
-    return found;
+    return decompress_exactly(slg_snappy_decompress, bytes, size, plain, room);
 }
 
 static void check_block(const uint8_t *bytes, size_t size) {
