@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sysconfig
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         return FolderScheduling(config, log)
     return None
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """With --durations also the files that took longest: what CI should make shorter."""
+    if not config.getoption("durations"):
+        return
+    seconds: Counter[str] = Counter()
+    for report in (one for some in terminalreporter.stats.values() for one in some):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"slowest files of {len(seconds)}, {seconds.total():.0f} s in all")
+    for name, spent in seconds.most_common(40):
+        terminalreporter.line(f"{spent:8.1f} s  {name}")
 
 
 @pytest.fixture(scope="session")
