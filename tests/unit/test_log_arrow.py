@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,20 @@ def test_an_error_reaches_the_consumer_with_its_text(built: BuiltLog, tmp_path: 
     assert first.num_rows == 1
     with pytest.raises(OSError, match=r"CorruptRecordError: .*\.log: .* at byte \d+"):
         reader.read_all()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_an_error_that_names_a_file_in_no_encoding_ends_no_stream(built: BuiltLog,
+                                                                  tmp_path: Path) -> None:
+    """A consumer that got no error would take the records before it for the whole log."""
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / os.fsdecode(b"copy\xff") / "topic-0"
+    path.mkdir(parents=True)
+    data = bytearray((built.path / f"{built.segments[0]:020d}.log").read_bytes())
+    data[-1] ^= 1
+    (path / f"{0:020d}.log").write_bytes(data)
+    with pytest.raises(OSError, match=r"CorruptRecordError: .*copy\\udcff.*\.log: .* at byte \d+"):
+        pa.table(OnlyTheStream(read(path)))
 
 
 def test_columns_are_projected_in_the_order_asked_for(built: BuiltLog) -> None:

@@ -348,7 +348,9 @@ cdef int _stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with g
         if columns.projection.names != source.projection.names:
             raise ValueError("the iterator gave other columns than the stream's")
     except BaseException as failure:
-        source.failure = f"{type(failure).__name__}: {failure}".encode()
+        # A file may have a name in no encoding. An error here would look like the stream's end.
+        text = f"{type(failure).__name__}: {failure}"
+        source.failure = text.encode("utf-8", "backslashreplace")
         return EIO
     if not slg_export_columns(columns.set, source.projection.order, source.projection.count,
                               out):
