@@ -265,6 +265,15 @@ def test_overlapping_segments_give_each_offset_once(source: BuiltLog, tmp_path: 
     assert read_rows(log, two + 1) == project(source.rows(two + 1))
     assert [(gap.kind, Path(gap.file).name) for gap in log.gaps] == [
         ("overlap", f"{one:020d}.log")]
+    # The merged segment goes beyond an end among the records of the other.
+    for end in (two - 1, two, two + 1, source.log_end_offset - 1):
+        want = project(source.rows(None, end))
+        assert read_rows(log, None, end) == read_rows(log, None, end, on_damage="skip") == want
+        rows = []
+        for planned in log.ranges(2000, None, end):
+            collect(decode_range(planned), rows)
+        assert rows == want
+        assert all(batch.base_offset < end for batch in log.batches(None, end))
 
 
 @pytest.mark.parametrize("threads", [0, 2])

@@ -163,8 +163,10 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
             sound_end = tail.end
         # All records of a segment that lies wholly below the end count. A record whose offset is
         # not below the end is damaged there, and must not look like the end.
-        bound = end_offset if following is None or end_offset is None or \
-            end_offset < following else None
+        bound = end_offset
+        if following is not None and end_offset is not None and following <= end_offset and \
+                _upper_offset(segments, row) <= end_offset:
+            bound = None
         for planned in _segment_ranges(segment, lower, bound, target_bytes):
             yield replace(planned, sound_end=sound_end, aborted=concerned)
         if following is None or row + 1 == rows.stop:
