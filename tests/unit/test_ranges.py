@@ -14,7 +14,7 @@ from seglog.errors import (
     CorruptRecordError, IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError,
 )
 from seglog.storage.partition_log import PartitionLog
-from seglog.storage.ranges import LogGap, LogRange, _upper_offset, check_torn, pack
+from seglog.storage.ranges import LogGap, LogRange, check_torn, pack, upper_offset
 from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import BuiltLog, Shape, build_log
 from tests.oracle.files import encode_offset_index
@@ -119,6 +119,24 @@ def test_a_reader_that_skips_damage_gets_an_overlap_once(built: BuiltLog, tmp_pa
     assert found[two] == (three, three) and found[three][0] == three
     # What begins inside the second one may lie in the merged one, and only there.
     assert [one.base_offset for one in late][:2] == [one, two]
+
+
+def test_an_overlap_leaves_no_transaction_in_doubt(tmp_path: Path) -> None:
+    """What a merged segment holds after the next base offset is no damage, so no marker is lost."""
+    def written(first: int, *offsets: int) -> None:
+        (tmp_path / f"{first:020d}.log").write_bytes(b"".join(
+            encode(Batch(offset, 0, [Record(offset, 5)], base_timestamp=5, max_timestamp=5,
+                         producer_id=7 if offset == 1 else -1, producer_epoch=0,
+                         base_sequence=0, is_transactional=offset == 1)) for offset in offsets))
+
+    written(0, 0, 1, 2, 3)
+    written(2, 2, 3)
+    written(4, 4)
+    with PartitionLog.open(tmp_path) as log:
+        stream = log.to_arrow(isolation="read_committed", on_damage="skip")
+        assert [row for columns in stream for row in columns.to_pylists()["offset"]] == [0]
+        assert log.end_offset("read_committed", "skip") == log.last_stable_offset == 1
+        assert [gap.kind for gap in log.gaps] == ["overlap"]
 
 
 def test_a_segment_that_cannot_be_opened_is_a_gap(built: BuiltLog, tmp_path: Path) -> None:
@@ -343,7 +361,7 @@ def test_a_segment_overlaps_the_next_at_any_offset(tmp_path: Path) -> None:
             encode(Batch(offset, 0, [Record(offset, 5, b"k", b"v")], base_timestamp=5,
                          max_timestamp=5)) for offset in offsets))
     with PartitionLog.open(tmp_path) as log:
-        assert _upper_offset(log.segments, 0) == base + 6
+        assert upper_offset(log.segments, 0) == base + 6
 
 
 @pytest.mark.parametrize("is_gone", [True, False])

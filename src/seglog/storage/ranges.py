@@ -21,7 +21,8 @@ from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 from seglog.storage.log_tail import LogTail
 
-__all__ = ["LogGap", "LogRange", "Opened", "check_torn", "pack", "plan_for_skipping", "plan_ranges"]
+__all__ = ["LogGap", "LogRange", "Opened", "check_torn", "pack", "plan_for_skipping", "plan_ranges",
+           "upper_offset"]
 
 #: Wider than any segment, for a reader that wants one range per segment.
 WHOLE_SEGMENT = 1 << 62
@@ -165,7 +166,7 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
         # not below the end is damaged there, and must not look like the end.
         bound = end_offset
         if following is not None and end_offset is not None and following <= end_offset and \
-                _upper_offset(segments, row) <= end_offset:
+                upper_offset(segments, row) <= end_offset:
             bound = None
         for planned in _segment_ranges(segment, lower, bound, target_bytes):
             yield replace(planned, sound_end=sound_end, aborted=concerned)
@@ -189,12 +190,12 @@ def plan_for_skipping(segments: Segments, start_offset: int, end_offset: int | N
     if not len(rows):
         return
     first, lower = rows.start, start_offset
-    while first > 0 and _upper_offset(segments, first - 1) > start_offset:
+    while first > 0 and upper_offset(segments, first - 1) > start_offset:
         first -= 1
     for row in range(first, rows.stop):
         segment = segments[row]
         following = segment.next_base_offset
-        upper = None if following is None else _upper_offset(segments, row)
+        upper = None if following is None else upper_offset(segments, row)
         file, base = segment.files.log, segment.base_offset
         try:
             size = last_size if following is None else segment.size
@@ -214,7 +215,7 @@ def plan_for_skipping(segments: Segments, start_offset: int, end_offset: int | N
             lower = max(lower, upper)
 
 
-def _upper_offset(segments: Segments, row: int) -> int:
+def upper_offset(segments: Segments, row: int) -> int:
     """The upper bound of a segment's offsets: the next base offset, or more if it overlaps the next
     segments. Then its last batch is also in one of those; a damaged base offset is not."""
     segment = segments[row]

@@ -21,7 +21,9 @@ from seglog.storage.handles import HandleCache
 from seglog.storage.isolation import Damage, TransactionState, read_transactions
 from seglog.storage.paths import snapshot_name
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, decode_snapshot
-from seglog.storage.ranges import LogGap, LogRange, plan_for_skipping, plan_ranges
+from seglog.storage.ranges import (
+    LogGap, LogRange, plan_for_skipping, plan_ranges, upper_offset,
+)
 from seglog.storage.salvage import SegmentExtent, Salvage, Surveys
 from seglog.storage.segment import LogSegment
 from seglog.storage.log_tail import LogTail, read_tail
@@ -210,10 +212,12 @@ class SalvagedView(SurvivesFork):
         self._end = end
 
     def _survey(self, segment: LogSegment, *, checked: bool = True) -> Salvage:
-        if self._last is not None and segment.next_base_offset is None:
+        upper, segments = None, self._view.segments
+        if segment.next_base_offset is not None:
+            upper = upper_offset(segments, segments.floor_row(segment.base_offset))
+        elif self._last is not None:
             segment = self._last
-        extent = SegmentExtent(segment.files.log, segment.base_offset, segment.size,
-                        segment.next_base_offset)
+        extent = SegmentExtent(segment.files.log, segment.base_offset, segment.size, upper)
         with segment.opened() as handle:
             return self.surveys.of(handle, extent, checked=checked)
 
