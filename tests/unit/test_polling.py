@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seglog.storage import polling
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.polling import POLL_SECONDS, PollingFollower
+from tests.oracle import batch as v2
 from tests.support.facts import refusal
 
 
@@ -97,3 +100,22 @@ def test_it_ends_when_it_is_closed(follow: Any) -> None:
     with follow(log, 0) as follower:
         pass
     assert list(follower) == []
+
+
+def test_a_start_after_the_last_stable_offset_waits_for_the_transaction(tmp_path: Path) -> None:
+    """The log is not truncated: a read_committed reader only gets its records later."""
+    def made(offset: int) -> bytes:
+        return v2.encode(v2.Batch(
+            offset, 0, [v2.Record(offset, 5)], base_timestamp=5, max_timestamp=5, producer_id=7,
+            producer_epoch=0, base_sequence=offset, is_transactional=True))
+
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(made(0) + made(1) + made(2))
+    with PartitionLog.open(tmp_path) as log:
+        assert (log.last_stable_offset, log.log_end_offset) == (0, 3)
+        for start in (None, 2, 3):
+            assert not list(log.follow(start, isolation="read_committed", timeout=0))
+        follower = log.follow(1, isolation="read_committed", end_offset=4).records()
+        with path.open("ab") as file:
+            file.write(v2.encode(v2.marker(3, 7, 0, v2.COMMIT, 6)))
+        assert [record.offset for record in follower] == [1, 2]

@@ -113,8 +113,8 @@ class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
             self._topic.check(self._log)
             end = self._log.end_offset(self._isolation)
             if end < self._next:
-                raise OffsetOutOfRangeError(f"the log was truncated to offset {end}, and was read "
-                                            f"up to {self._next} before")
+                self._check_cut()
+                end = self._next  # the follower began after the last stable offset
             is_last = self._stop is not None and self._stop <= end
             for columns in self._read(self._next, self._stop if is_last else None):
                 yield columns
@@ -129,6 +129,12 @@ class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
                 return
             self._closed.wait(left)
             self._log.refresh()
+
+    def _check_cut(self) -> None:
+        end = self._log.end_offset("log_end")
+        if end < self._next:
+            raise OffsetOutOfRangeError(f"the log was truncated to offset {end}, and was read "
+                                        f"up to {self._next} before")
 
     def records(self) -> Iterator[Record]:
         """Yields the same records one by one."""
