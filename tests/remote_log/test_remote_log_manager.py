@@ -9,12 +9,14 @@ import pytest
 
 from seglog.errors import ConfigError, OffsetOutOfRangeError, RetriableRemoteStorageError
 from seglog.log.offsets_by_timestamp import EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP
+from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.manager import LogManager
 from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.remote_log.remote_task import FollowerTask
+from seglog.storage.paths import LOG_START_OFFSET_CHECKPOINT
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import ID_KEY, KEY, TASK_MS, Make, Tiering, contents
 from tests.remote_log.tiering import make as make  # the fixture
@@ -72,6 +74,27 @@ def test_a_restart_goes_on(tmp_path: Path) -> None:
         one.copy()
         assert one.segments()[-1].end_offset == one.bases()[-1] - 1
         assert contents(one)[:30] == before
+    finally:
+        one.close()
+
+
+def test_a_crash_before_the_start_is_checkpointed(tmp_path: Path) -> None:
+    """The leader epochs begin at the new start, so that nothing before it can be read."""
+    topic = {"local.retention.bytes": 1, "retention.bytes": 100_000}
+    one = Tiering(tmp_path, topic=topic)
+    one.append(30)
+    one.copy()
+    one.log.delete_old_segments()
+    start = one.segments()[1].start_offset + 1
+    one.log.maybe_increment_log_start_offset(start, StartOffsetReason.CLIENT_RECORD_DELETION)
+    one.close()
+    (tmp_path / "data" / LOG_START_OFFSET_CHECKPOINT).unlink()
+    one = Tiering(tmp_path, topic=topic)
+    try:
+        assert one.log.log_start_offset == 0
+        one.copy()
+        assert one.log.log_start_offset == start
+        assert len(contents(one, start)) == 30 - start
     finally:
         one.close()
 

@@ -97,9 +97,13 @@ def _highest_ever(metadata: RemoteLogMetadataManager, key: TopicIdPartition, epo
 def find_log_start_offset(metadata: RemoteLogMetadataManager, key: TopicIdPartition,
                           log: UnifiedLog) -> int:
     """The start of the first remote segment of the lowest epoch that has any, else the start of the
-    local segments."""
+    local segments.
+
+    Not below the start of that epoch, before which nothing can be read: a crash may have lost the
+    checkpoint of the log's start, but not that of the epochs. (Kafka takes the segment's start.)
+    """
     for entry in epochs_of(log):
         segments = metadata.list_remote_log_segments(key, entry.epoch)
         if segments:
-            return segments[0].start_offset
+            return max(segments[0].start_offset, entry.start_offset)
     return log.local_log_start_offset
