@@ -300,6 +300,73 @@ def test_a_copy_whose_last_event_is_not_read_back_in_time(
         one.segment_size_in_bytes for one in tiering.segments())
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_late_event_of_a_copy_is_announced_by_the_next_task(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool) -> None:
+    """That of the next leader epoch too, whether the event was late before it or is so now."""
+    tiering.append(12)
+    event, late = Future[None](), RemoteMetadataTimeoutError("late")
+    with monkeypatch.context() as patched:
+        patched.setattr(tiering.tiering.metadata, "update_remote_log_segment_metadata",
+                        lambda _: event)
+        copying = Thread(target=tiering.copy)
+        copying.start()
+        wait_for(tiering.storage.starts)
+        if not is_cancelled:
+            event.set_exception(late)
+            copying.join(PATIENCE)
+        tiering.tiering.on_leadership_change([], [KEY])
+        copying.join(PATIENCE)
+    if is_cancelled:
+        event.set_exception(late)
+    tiering.tiering.on_leadership_change([KEY])
+    tiering.copy()
+    assert tiering.storage.starts() == tiering.bases()[:-1]
+    assert {one.state for one in tiering.segments()} == {
+        RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
+    assert tiering.log.highest_offset_in_remote_storage == tiering.bases()[-1] - 1
+
+
+def test_a_copy_whose_last_event_is_late_and_whose_segment_is_deleted(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not count as copied, and local retention keeps its records."""
+    tiering.append(12)
+    with monkeypatch.context() as patched:
+        patched.setattr(tiering.tiering.metadata, "update_remote_log_segment_metadata",
+                        lambda _: failed(RemoteMetadataTimeoutError("late")))
+        tiering.copy()
+    deleted, = tiering.segments()
+    assert tiering.task(ExpirationTask).delete_segment(deleted)
+    tiering.copy()
+    assert tiering.storage.starts() == tiering.bases()[:-1]
+
+
+def test_a_copy_whose_last_event_is_late_and_whose_remote_log_is_deleted(
+        tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later task does not announce it."""
+    tiering.append(12)
+    metadata = tiering.tiering.metadata
+    with monkeypatch.context() as patched:
+        patched.setattr(metadata, "update_remote_log_segment_metadata",
+                        lambda _: failed(RemoteMetadataTimeoutError("late")))
+        tiering.copy()
+    deleted, = tiering.segments()
+    tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
+    events, update = list[RemoteLogSegmentMetadataUpdate](), (
+        metadata.update_remote_log_segment_metadata)
+
+    def record(event: RemoteLogSegmentMetadataUpdate) -> Future[None]:
+        events.append(event)
+        return update(event)
+
+    monkeypatch.setattr(metadata, "update_remote_log_segment_metadata", record)
+    tiering.tiering.on_leadership_change([KEY])
+    wait_for(lambda: tiering.tiering.is_partition_ready(KEY))
+    tiering.copy()
+    assert tiering.storage.starts() == tiering.bases()[:-1]
+    assert deleted.remote_log_segment_id not in [one.remote_log_segment_id for one in events]
+
+
 def test_a_copy_whose_last_event_fails_the_second_time(
         tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing tells whether it will ever be read back: the segment is copied again."""

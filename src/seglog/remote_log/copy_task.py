@@ -17,7 +17,9 @@ from seglog.remote_log.lineage import (
     epochs_of, find_highest_remote_offset, find_log_start_offset,
 )
 from seglog.remote_log.quotas import RemoteQuota
-from seglog.remote_log.remote_task import RemoteLogTask, TaskCancelled, TaskContext
+from seglog.remote_log.remote_task import (
+    RemoteLogTask, TaskCancelled, TaskContext, UnreadCopy,
+)
 from seglog.storage.epochs import encode_leader_epochs
 from seglog.storage.paths import index_name, log_name, time_index_name, txn_index_name
 from seglog.tiered.remote_records import (
@@ -68,8 +70,6 @@ class CopyTask(RemoteLogTask):
         self._directory: str | None = None
         self._copied: int | None = None
         self._has_start = False
-        # A copy whose last event was not read back in time, and its custom metadata.
-        self._unread: tuple[RemoteLogSegmentMetadata, bytes | None] | None = None
 
     def execute(self, log: UnifiedLog) -> None:
         """See RemoteLogTask."""
@@ -88,9 +88,8 @@ class CopyTask(RemoteLogTask):
             self._record_lag(log)
 
     def _copy_segments(self, log: UnifiedLog) -> None:
+        self._finish_earlier_copy()
         self._take_over(log)
-        if self._unread is not None:
-            self._finish(log, *self._unread)
         assert self._copied is not None
         stable = log.last_stable_offset
         if not 0 < stable or self._copied >= stable:
@@ -125,49 +124,42 @@ class CopyTask(RemoteLogTask):
             self.say(logging.INFO, "Found the logStartOffset: %d for partition: %s after becoming "
                      "leader", start, self.key)
         if self._copied is None:
-            self._await_earlier_copy()
             self._copied, epoch = find_highest_remote_offset(metadata, self.key, log)
             self.say(logging.INFO, "Found the highest copiedRemoteOffset: (%d, epoch %d) for "
                      "partition: %s after becoming leader", self._copied, epoch, self.key)
             log.update_highest_offset_in_remote_storage(self._copied)
 
-    def _await_earlier_copy(self) -> None:
-        """Waits for the last event of a copy whose task was cancelled before the event was read
-        back: until then lookups do not find the segment, and it would be copied again."""
-        earlier = self.context.finishing.get(self.key)
-        if earlier is None:
+    def _finish_earlier_copy(self) -> None:
+        """Completes a copy whose last event was not read back before its task was cancelled or its
+        wait ended: lookups do not find the segment before. (Kafka's task copies it again.)"""
+        copy = self.context.unread.get(self.key)
+        if copy is None:
             return
+        self._copied = None  # the segment may have been deleted meanwhile: lookups tell
         try:
-            self.wait(earlier)
+            self._await_last_event(copy)
+        except RemoteMetadataTimeoutError:
+            self._finish(copy.segment, copy.custom_metadata)
         except SeglogError as error:
             self.say(logging.INFO, "The last event of an earlier copy failed: %s", error)
-        finally:
-            if earlier.done():  # else this task was cancelled too
-                self.context.finishing.pop(self.key, None)
 
-    def _finish(self, log: UnifiedLog, segment: RemoteLogSegmentMetadata, custom: bytes | None
-                ) -> None:
-        """Announces that a segment is copied.
+    def _finish(self, segment: RemoteLogSegmentMetadata, custom: bytes | None) -> None:
+        """Announces that a segment is copied, and waits until lookups find it."""
+        self._await_last_event(UnreadCopy(segment, custom, self.publish(
+            segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)))
 
-        Raises TaskCancelled if the task is cancelled before that is known; the next task waits for
-        it. After RemoteMetadataTimeoutError the next run announces it again: the event will be read
-        back, and lookups do not find the segment before. (Kafka's copies it again.)
-        """
-        self._unread = None
-        event = self.publish(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)
-        self.context.finishing[self.key] = event
+    def _await_last_event(self, copy: UnreadCopy) -> None:
+        """Raises TaskCancelled or RemoteMetadataTimeoutError if the event may still be read back:
+        the next run completes the copy then, also that of a later task."""
+        self.context.unread.pop(self.key, None)
         try:
-            self.wait(event)
-        except RemoteMetadataTimeoutError:
-            self._unread = segment, custom
+            self.wait(copy.event)
+        except (TaskCancelled, RemoteMetadataTimeoutError):
+            self.context.unread[self.key] = copy
             raise
-        finally:
-            if event.done():
-                self.context.finishing.pop(self.key, None)
+        segment = copy.segment
         self.context.stats.mark("RemoteCopyBytesPerSec", self.key.topic,
                                 segment.segment_size_in_bytes)
-        self._copied = segment.end_offset
-        log.update_highest_offset_in_remote_storage(segment.end_offset)
         self.say(logging.INFO, "Copied %s to remote storage with segment-id: %s",
                  log_name(segment.start_offset), segment.remote_log_segment_id)
 
@@ -202,7 +194,9 @@ class CopyTask(RemoteLogTask):
             self.try_to_delete(segment)
             raise RemoteStorageError(f"{path}: the segment at {candidate.base_offset} has left")
         self._check_custom_metadata(segment, custom)
-        self._finish(log, segment, custom)
+        self._finish(segment, custom)
+        self._copied = segment.end_offset
+        log.update_highest_offset_in_remote_storage(segment.end_offset)
 
     def _check_custom_metadata(self, segment: RemoteLogSegmentMetadata,
                                custom: bytes | None) -> None:

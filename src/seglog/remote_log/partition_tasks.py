@@ -136,14 +136,15 @@ class PartitionTasks:
             one.cancel()
 
     def stop(self, key: TopicIdPartition, *, waits: bool) -> None:
-        """Cancels all tasks of a partition. With `waits` none runs any more when this returns, not
-        even one that was cancelled before."""
+        """Cancels all tasks of a partition. With `waits`, for a deletion, none runs any more when
+        this returns, not even one that was cancelled before, and no later one completes a copy."""
         self.cancel(key, CopyTask, ExpirationTask, FollowerTask)
         with self._lock:
             running = self._still_running(key)
         if waits:
             for one in running:
                 one.join()
+            self._context.unread.pop(key, None)
 
     def stop_copying(self, key: TopicIdPartition) -> None:
         """Cancels the copies of a partition, which lags no more."""

@@ -29,7 +29,7 @@ from seglog.tiered.remote_records import (
 from seglog.tiered.remote_storage import RemoteStorageManager
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
-__all__ = ["FollowerTask", "RemoteLogTask", "TaskCancelled", "TaskContext"]
+__all__ = ["FollowerTask", "RemoteLogTask", "TaskCancelled", "TaskContext", "UnreadCopy"]
 
 _logger = logging.getLogger("seglog.RemoteLogManager")
 
@@ -40,10 +40,20 @@ class TaskCancelled(Exception):
     """The task was cancelled while it waited."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadCopy:
+    """A segment that is in remote storage, and the event that says so. Lookups find the segment
+    when the event was read back."""
+
+    segment: RemoteLogSegmentMetadata
+    custom_metadata: bytes | None
+    event: Future[None]
+
+
 @dataclass(slots=True)
 class TaskContext:
     """The objects that the tasks of a RemoteLogManager use. `being_copied` are segments that a copy
-    task is copying, `finishing` the last event of a partition's newest copy, until it is known."""
+    task is copying, `unread` copies for whose events no task waits any more."""
 
     config: RemoteLogManagerConfig
     metadata: RemoteLogMetadataManager
@@ -52,7 +62,7 @@ class TaskContext:
     time: Time
     stats: RemoteStats
     being_copied: set[RemoteLogSegmentId] = field(default_factory=set)
-    finishing: dict[TopicIdPartition, Future[None]] = field(default_factory=dict)
+    unread: dict[TopicIdPartition, UnreadCopy] = field(default_factory=dict)
 
 
 class RemoteLogTask(ProcessBound, ABC):
