@@ -115,6 +115,43 @@ def test_other_settings_make_no_leader(tmp_path: Path) -> None:
     tiering.close()
 
 
+def test_other_settings_lead_no_partition_that_was_stopped(tiering: Tiering) -> None:
+    tiering.tiering.stop_partitions([KEY])
+    tiering.tiering.on_config_change("orders")
+    assert not tiering.tiering._tasks.of(ID_KEY)
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_tiering_that_is_switched_on_later(tmp_path: Path, is_leader: bool) -> None:
+    """A follower follows. It became a leader."""
+    tiering = Tiering(tmp_path, topic=TOPIC)
+    tiering.tiering.stop_partitions([KEY])
+    tiering.manager.update_topic_config("orders", {"remote.log.delete.on.disable": "true"})
+    leaders, followers = ([KEY], []) if is_leader else ([], [KEY])
+    tiering.tiering.on_leadership_change(leaders, followers)
+    assert not tiering.tiering._tasks.of(ID_KEY)
+    tiering.manager.update_topic_config("orders", {"remote.storage.enable": "true"})
+    tiering.tiering.on_config_change("orders")
+    assert set(tiering.tiering._tasks.of(ID_KEY)) == (
+        {CopyTask, ExpirationTask} if is_leader else {FollowerTask})
+    tiering.close()
+
+
+def test_tiering_that_a_follower_switches_off(tiering: Tiering) -> None:
+    """Its leader may still serve the remote segments: they are the leader's to delete."""
+    tiering.append(30)
+    tiering.copy()
+    before = tiering.storage.starts()
+    tiering.tiering.on_leadership_change([], [KEY])
+    for settings in ({"remote.storage.enable": "true", "remote.log.copy.disable": "true"},
+                     {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}):
+        tiering.manager.update_topic_config("orders", settings)
+    tiering.tiering.on_config_change("orders")
+    assert tiering.storage.starts() == before != []
+    assert not tiering.tiering._tasks.of(ID_KEY) and not tiering.tiering.is_partition_ready(KEY)
+    assert tiering.log.highest_offset_in_remote_storage == -1
+
+
 def test_tiering_that_is_switched_on_again(tiering: Tiering) -> None:
     """Its segments were deleted when it was switched off: those that are local are copied once
     more, before local retention deletes them. (Kafka takes them for copied.)"""

@@ -104,6 +104,8 @@ class RemoteLogManager(ProcessBound):
         # Held while partitions are led, followed or stopped: one after the other.
         self._changing = threading.RLock()
         self._topic_ids: dict[TopicPartition, bytes] = {}
+        # Leaders (True) and followers, whether tiered or not: a change of settings keeps them.
+        self._leads: dict[TopicPartition, bool] = {}
         self._is_closed = False
         self._gauges = self._register_gauges()
         manager.remote_lookups.offset_by_timestamp = self._offset_by_timestamp
@@ -145,15 +147,18 @@ class RemoteLogManager(ProcessBound):
     def on_leadership_change(self, leaders: Iterable[TopicPartition],
                              followers: Iterable[TopicPartition] = ()) -> None:
         """Tiers the partitions that this process leads from now on, and follows the others'
-        metadata. Skips partitions that are not tiered.
+        metadata. Of partitions that are not tiered it remembers that, for `on_config_change`.
 
         Raises RemoteStorageError for a log without a topic id, which its metadata needs.
         """
+        leads = {**dict.fromkeys(followers, False), **dict.fromkeys(leaders, True)}
         with self._changing:
-            self._lead_and_follow(dict(self._tiered(leaders)), dict(self._tiered(followers)))
+            self._lead_and_follow(leads)
+            self._leads |= leads
 
-    def _lead_and_follow(self, ours: Mapping[TopicIdPartition, UnifiedLog],
-                         others: Mapping[TopicIdPartition, UnifiedLog]) -> None:
+    def _lead_and_follow(self, leads: Mapping[TopicPartition, bool]) -> None:
+        ours = dict(self._tiered(key for key in leads if leads[key]))
+        others = dict(self._tiered(key for key in leads if not leads[key]))
         if not ours and not others:
             return
         # A topic that was deleted and created again has another id.
@@ -190,30 +195,31 @@ class RemoteLogManager(ProcessBound):
                 yield TopicIdPartition(log.topic_id.bytes, key.topic, key.partition), log
 
     def on_config_change(self, topic: str) -> None:
-        """Call after `LogManager.update_topic_config`: tiering or copying was enabled or disabled.
+        """Call after `LogManager.update_topic_config`: tiering or copying of partitions that are
+        led or followed was enabled or disabled.
 
-        If disabled with `remote.log.delete.on.disable`, the log begins at its local segments and
-        its remote ones are deleted. Raises what `stop_partitions` raises; repeat the call then.
+        If disabled with `remote.log.delete.on.disable`, a log begins at its local segments, and
+        the leader deletes its remote ones. Raises what `stop_partitions` raises; repeat the call
+        then.
         """
-        keys = [key for key in self._manager.current_logs if key.topic == topic]
         with self._changing:
-            followed = [key for key in keys if (key_id := self._key_of(key)) is not None
-                        and FollowerTask in self._tasks.of(key_id)]
-            self.on_leadership_change([key for key in keys if key not in followed], followed)
-            self._stop_untiered(keys)
+            leads = {key: is_leader for key, is_leader in self._leads.items() if key.topic == topic}
+            self._lead_and_follow(leads)
+            self._stop_untiered(leads)
 
-    def _stop_untiered(self, keys: Iterable[TopicPartition]) -> None:
-        deleted = []
-        for key in keys:
-            log, key_id = self._manager.get_log(key), self._key_of(key)
-            if log is None or key_id is None or log.remote_log_enabled:
+    def _stop_untiered(self, leads: Mapping[TopicPartition, bool]) -> None:
+        stopped: list[TopicPartition] = []
+        deleted: list[TopicPartition] = []
+        for key, is_leader in leads.items():
+            log = self._manager.get_log(key)
+            if log is None or self._key_of(key) is None or log.remote_log_enabled:
                 continue
-            if log.config.remote_log_delete_on_disable:
+            deletes = log.config.remote_log_delete_on_disable
+            if deletes:
                 log.start_at_local_segments()
-                deleted.append(key)
-            else:
-                self.stop_partitions([key])
-        self.stop_partitions(deleted, delete_remote_log=True)
+            (deleted if deletes and is_leader else stopped).append(key)
+        self._stop(stopped, False)
+        self._stop(deleted, True)
 
     def stop_partitions(self, partitions: Iterable[TopicPartition], *,
                         delete_remote_log: bool = False) -> None:
@@ -225,8 +231,11 @@ class RemoteLogManager(ProcessBound):
         this raises its error at the end, and the call can be repeated: RetriableRemoteStorageError
         before `is_partition_ready`, else for example RemoteStorageError.
         """
+        stopped = list(partitions)
         with self._changing:
-            self._stop(partitions, delete_remote_log)
+            for key in stopped:
+                self._leads.pop(key, None)
+            self._stop(stopped, delete_remote_log)
 
     def _stop(self, partitions: Iterable[TopicPartition], delete_remote_log: bool) -> None:
         stopped, failure = [], None
@@ -265,7 +274,7 @@ class RemoteLogManager(ProcessBound):
             raise RemoteStorageError(
                 f"No topic id registered for topic partition: {key}, and it has no log here: its "
                 "remote log is not deleted; call on_leadership_change before its log is deleted")
-        self.on_leadership_change((), [key])
+        self._lead_and_follow({key: False})
         return self._key_of(key)
 
     def _delete_partition(self, key: TopicIdPartition) -> None:
