@@ -131,6 +131,8 @@ def test_a_header_tells_the_smallest_time_of_one_record_or_of_its_append(
     assert (found.records, found.min_offset, found.max_offset, found.max_timestamp) == (
         3 * records, 0, 3 * records - 1, 1005)
     assert (found.min_timestamp_is_exact, found.min_timestamp) == (is_exact, smallest)
+    exact = counted(tmp_path / "t-0", exact=True)
+    assert exact.min_timestamp_is_exact and exact.min_timestamp == (1005 if append_time else 1000)
 
 
 def test_transactions_of_several_producers_that_were_aborted_in_turn(tmp_path: Path) -> None:

@@ -110,16 +110,17 @@ def test_an_offset_index_takes_rising_offsets_until_it_is_full(tmp_path: Path) -
         index.append(14, 120)
 
 
-def test_offsets_of_entries_wrap_as_a_long(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("base", "expected"), [(2**63 - 2, -2**63 + 3), (2**62, 2**62 + 5)])
+def test_offsets_of_entries_wrap_as_a_long(tmp_path: Path, base: int, expected: int) -> None:
     """AbstractIndex adds the base offset to what an entry holds."""
-    base, disk = 2**63 - 2, RealDisk(str(tmp_path))
+    disk = RealDisk(str(tmp_path))
     for kind, entry, value in ((OffsetIndexFile, OFFSET_ENTRY, (5, 40)),
                                (TimeIndexFile, TIME_ENTRY, (40, 5))):
         (tmp_path / "i").write_bytes(entry.pack(*value))
         index = kind(disk, "i", base, 1 << 20)
         last = (index.last_offset if isinstance(index, OffsetIndexFile)
                 else index.last_entry.offset)
-        assert last == -2**63 + 3
+        assert last == expected
         assert index._relative(last) == 5
         with pytest.raises(LoaderFailure, match="Integer overflow for offset"):
             index._relative(base - 1)

@@ -56,6 +56,18 @@ def test_a_wrapper_may_begin_after_the_batch_before_it(
                 end_offset=end, check_crcs=check_crcs)] == expected
 
 
+@pytest.mark.parametrize(("start", "end", "expected"), [
+    (0, 1, [2]), (1, 2, [2]), (2, 3, [2]), (2, 4, [2, 5]), (3, 4, [5]), (4, 5, [5]), (6, 9, [])])
+def test_a_wrapper_may_begin_where_a_read_does(
+        tmp_path: Path, start: int, end: int, expected: list[int]) -> None:
+    """It may also begin before."""
+    entries = [legacy.wrap([legacy.Message(first + n, 1, b"k", b"v", 1000) for n in range(3)],
+                           codecs.GZIP) for first in (0, 3)]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(map(legacy.encode, entries)))
+    with PartitionLog.open(tmp_path) as log:
+        assert [batch.last_offset for batch in log.batches(start, end)] == expected
+
+
 def test_a_fetch_leaves_crcs_to_the_consumer(tmp_path: Path) -> None:
     batches = [bytearray(encode(Batch(n, 0, [Record(n, 1000, b"k", b"v")], base_timestamp=1000,
                                       max_timestamp=1000))) for n in range(4)]

@@ -124,6 +124,7 @@ def test_written_file_names() -> None:
     assert paths.txn_index_name(42) == "00000000000000000042.txnindex"
     assert paths.snapshot_name(2**63 - 1) == "09223372036854775807.snapshot"
     assert paths.log_name(-5) == "-00000000000000000005.log"
+    assert paths.log_name(-1) == "-00000000000000000001.log"
     for offset in (-2**63 - 1, 2**63):
         with pytest.raises(ValueError, match="outside"):
             paths.log_name(offset)

@@ -10,8 +10,9 @@ import pytest
 
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import CorruptRecordError
-from seglog.model import TimestampOffset
+from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TimestampOffset
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT
 from seglog.storage.salvage import Salvage, SegmentExtent, Surveys
 from seglog.storage.segment import LogSegment
 from seglog.storage.timestamps import (
@@ -121,3 +122,13 @@ def test_damage_is_no_end_of_a_search(tmp_path: Path, start: int, junk: bytes) -
                 assert log.offset_for_timestamp(timestamp) == (
                     None if timestamp > 0 or not start else TimestampOffset(5, 1, 0))
         assert log.offset_for_timestamp(5) == TimestampOffset(5, start, 0)
+
+
+def test_the_ends_have_the_epochs_of_the_first_and_the_last_record(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(
+        encode(Batch(offset, 0, [Record(offset, 5)], base_timestamp=5, max_timestamp=5))
+        for offset in range(3)))
+    (tmp_path / LEADER_EPOCH_CHECKPOINT).write_bytes(b"0\n2\n3 0\n4 2\n")
+    with PartitionLog.open(tmp_path) as log:
+        assert log.offset_for_timestamp(EARLIEST_TIMESTAMP) == TimestampOffset(-1, 0, 3)
+        assert log.offset_for_timestamp(LATEST_TIMESTAMP) == TimestampOffset(-1, 3, 4)
