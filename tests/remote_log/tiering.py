@@ -71,12 +71,13 @@ class Tiering:
             self.tiering.on_leadership_change([], [KEY])
         wait_for(lambda: self.tiering.metadata.is_ready(ID_KEY))
 
-    def append(self, count: int, epoch: int = 0, *, timestamp: int | None = None) -> None:
+    def append(self, count: int, epoch: int = 0, *, timestamp: int | None = None,
+               value: bytes = BATCH_VALUE) -> None:
         """Batches of one record, committed."""
         for _ in range(count):
             builder = RecordBatchBuilder()
             at = self.log.log_end_offset
-            builder.append(NOW_MS + at if timestamp is None else timestamp, b"%d" % at, BATCH_VALUE)
+            builder.append(NOW_MS + at if timestamp is None else timestamp, b"%d" % at, value)
             self.log.append_as_leader(builder.build(), epoch)
         self.log.update_high_watermark(self.log.log_end_offset)
 

@@ -463,6 +463,16 @@ CASES: list[tuple[str, Callable[[], Any], Any]] = [
     ("the lineage's start was cut", lambda: chosen(
         [segment(0, 9, [(0, 0)]), segment(10, 19, [(0, 10), (3, 15)])], [(3, 17)]),
      ([(0, 9, True), (10, 19, True)], [])),
+    ("an unclean election, after which the lineage's start was cut", lambda: chosen(
+        [segment(0, 9, [(1, 0)]), segment(10, 29, [(2, 10)]), segment(20, 39, [(4, 20)])],
+        [(4, 20)]),
+     ([(0, 9, True), (10, 19, True), (20, 39, True)], ["outside_lineage"])),
+    ("its tail alone", lambda: chosen(
+        [segment(20, 39, [(4, 20)]), segment(20, 49, [(2, 20)])], [(4, 20)]),
+     ([(20, 39, True)], ["outside_lineage"])),
+    ("epochs of the lineage that begin beyond the segment", lambda: chosen(
+        [segment(0, 9, [(0, 0), (1, 50)]), segment(20, 29, [(1, 20)])], [(0, 0), (1, 20)]),
+     ([(0, 9, True), (10, 19, False), (20, 29, True)], ["remote_gap"])),
 ]
 
 

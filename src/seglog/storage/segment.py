@@ -178,7 +178,11 @@ class LogSegment:
                          Status.OK if status == Status.FULL else status, error)
 
     def _limit(self, handle: LogFile) -> int:
-        return handle.size if self._end is None else self._end
+        if self._end is not None:
+            return self._end
+        version = self.files.version
+        # Of an object that ends with records that the log lost, a tier lists the part before them.
+        return handle.size if version is None else min(handle.size, version.size)
 
     # ---- positions
 

@@ -128,12 +128,14 @@ def _in_lineage(segment: RemoteSegment, end: int, lineage: Sequence[EpochEntry])
     earliest = lineage[0].epoch
     rows = [*segment.epochs, (None, end + 1)]
     for (epoch, start), (_, next_start) in zip(rows, rows[1:], strict=False):
-        last = next_start - 1
+        last = min(next_start - 1, end)
         if last < start:
             continue  # an epoch without records
         assert epoch is not None
-        if epoch < earliest:
-            inside = last  # its start was truncated with the log's
+        if epoch < earliest:  # its start was truncated with the log's
+            inside = min(last, lineage[0].start_offset - 1)
+            if inside < last:
+                return inside
             continue
         if epoch not in ends:
             return inside
@@ -145,5 +147,5 @@ def _in_lineage(segment: RemoteSegment, end: int, lineage: Sequence[EpochEntry])
         inside = min(last, ends[epoch][1])
         if inside < last:
             return inside
-    return None if inside is None else min(inside, end)
+    return inside
 
