@@ -223,13 +223,21 @@ class Watermarks:
     def start_at_most(self, offset: int) -> None:
         """Adjusts the offsets after a truncation to `offset`."""
         self._set_log_start(min(offset, self.log_start_offset))
+        self._forget_remote_from(offset)
 
     def start_at(self, offset: int, first_local: int) -> None:
         """Adjusts the offsets after a full truncation: the log begins at `offset`, its segments at
         `first_local`."""
         self._set_log_start(offset)
+        self._forget_remote_from(first_local)
         if self._local.remote_log_enabled:
             self.local_log_start_offset = first_local
+
+    def _forget_remote_from(self, offset: int) -> None:
+        """Other records will have the offsets from `offset` on, of which none is in remote
+        storage. (In Kafka they count as copied, and local retention may delete them.)"""
+        self.highest_offset_in_remote_storage = min(
+            offset - 1, self.highest_offset_in_remote_storage)
 
     def _set_log_start(self, offset: int) -> None:
         self._local.fast_path.disarm()  # its results contain the log start offset

@@ -123,7 +123,8 @@ class CopyTask(RemoteLogTask):
             self._has_start = True
             self.say(logging.INFO, "Found the logStartOffset: %d for partition: %s after becoming "
                      "leader", start, self.key)
-        if self._copied is None:
+        # A truncation makes the log forget what was copied.
+        if self._copied is None or self._copied > log.highest_offset_in_remote_storage:
             self._copied, epoch = find_highest_remote_offset(metadata, self.key, log)
             self.say(logging.INFO, "Found the highest copiedRemoteOffset: (%d, epoch %d) for "
                      "partition: %s after becoming leader", self._copied, epoch, self.key)
@@ -252,9 +253,11 @@ def _candidates(log: UnifiedLog, from_offset: int, stable_offset: int) -> list[_
 
 
 def _is_there(log: UnifiedLog, candidate: _Candidate, path: str) -> bool:
-    """Whether a segment is still in the log, with records, and the log in that directory."""
+    """Whether a segment is still in the log, with records, and the log in that directory. A
+    truncation that removes records of it removes the next segment too."""
     with log.lock:
         return (not log.is_closed and log.path == path and candidate.base_offset in log.segments
+                and candidate.next_offset in log.segments
                 and candidate.next_offset > log.log_start_offset)
 
 

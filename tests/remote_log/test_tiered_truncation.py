@@ -1,0 +1,79 @@
+"""Truncations below what was copied, as after an unclean election: the new records are copied too,
+and stay on the disk until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from seglog.log.offsets_by_timestamp import LATEST_TIERED_TIMESTAMP
+from tests.remote_log.tiering import KEY, Make, Tiering, contents
+from tests.remote_log.tiering import make as make  # the fixture
+
+COUNT = 30
+
+
+@pytest.fixture
+def one(make: Make) -> Tiering:
+    made = make(topic={"local.retention.bytes": 1, "retention.bytes": 100_000})
+    made.append(COUNT)
+    return made
+
+
+def as_follower(one: Tiering, offset: int) -> None:
+    one.tiering.on_leadership_change([], [KEY])
+    one.manager.truncate_to({KEY: offset})
+    one.tiering.on_leadership_change([KEY])
+
+
+def as_leader(one: Tiering, offset: int) -> None:
+    one.log.truncate_to(offset)
+
+
+def assert_all_is_kept(one: Tiering, offset: int) -> None:
+    """Writes records of another epoch at `offset`, which local retention may only delete later."""
+    one.append(COUNT - offset, epoch=1, value=b"n" * 100)
+    one.log.delete_old_segments()
+    assert one.log.local_log_start_offset <= offset
+    records = contents(one, one.log.local_log_start_offset)
+    one.copy()
+    assert one.log.highest_offset_in_remote_storage == one.bases()[-1] - 1
+    one.log.delete_old_segments()
+    assert one.bases() == [one.log.local_log_start_offset] and one.log.log_start_offset == 0
+    assert contents(one)[-len(records):] == records
+
+
+@pytest.mark.parametrize("truncate", [as_follower, as_leader])
+def test_what_is_written_again_is_copied_again(
+        one: Tiering, truncate: Callable[[Tiering, int], None]) -> None:
+    one.copy()
+    offset = one.bases()[2]
+    truncate(one, offset)
+    assert one.log.highest_offset_in_remote_storage == offset - 1
+    assert one.log.offset_for_timestamp(LATEST_TIERED_TIMESTAMP).offset == offset - 1
+    assert_all_is_kept(one, offset)
+
+
+def test_everything_is_written_again(one: Tiering) -> None:
+    one.copy()
+    one.log.truncate_fully_and_start_at(0)
+    assert one.log.highest_offset_in_remote_storage == -1
+    assert_all_is_kept(one, 0)
+
+
+def test_a_truncation_during_a_copy(one: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    upload, offset = one.storage.copy_log_segment_data, one.bases()[1] + 1
+
+    def copy_and_truncate(*arguments: object) -> bytes | None:
+        done: bytes | None = upload(*arguments)
+        if arguments[0].start_offset == one.bases()[1]:  # type: ignore[attr-defined]
+            one.log.truncate_to(offset)
+        return done
+
+    monkeypatch.setattr(one.storage, "copy_log_segment_data", copy_and_truncate)
+    one.copy()
+    monkeypatch.undo()
+    assert one.log.highest_offset_in_remote_storage == one.bases()[1] - 1
+    assert one.storage.starts() == one.bases()[:1]
+    assert_all_is_kept(one, offset)
