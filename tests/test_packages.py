@@ -1,10 +1,11 @@
-"""The environment of `make test` has every package that a test can do without."""
+"""The optional packages: the environment of `make test` has all of them, README.md names them."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,15 @@ def test_no_test_is_skipped_for_a_missing_package() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           timeout=600, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_names_every_extra_with_its_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    table = (ROOT / "README.md").read_text().split("\n## Dependencies\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ((?:`\[\w+\]`(?:, )?)+): (.+?) \|", table, re.MULTILINE)
+    told = {extra: words for extras, words in rows for extra in re.findall(r"\w+", extras)}
+    assert set(told) == set(project["optional-dependencies"])
+    missing = [(extra, name) for extra, needs in project["optional-dependencies"].items()
+               for name in (re.split(r"[>=;\[ ]", need)[0] for need in needs)
+               if extra != "connect" and not re.search(rf"\b{name}\b", told[extra])]
+    assert not missing  # `connect` is pyspark's own extra

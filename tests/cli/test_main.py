@@ -101,6 +101,12 @@ def test_every_verb_explains_itself() -> None:
         assert f"seglog {verb}" in done.out.decode()
 
 
+@pytest.mark.parametrize(("page", "line"), [
+    ("README.md", r"^\| `seglog (\w+)[` ]"), ("docs/cli.md", r"^## `seglog (\w+) ")])
+def test_the_pages_list_every_verb(page: str, line: str) -> None:
+    assert set(re.findall(line, (ROOT / page).read_text(), re.M)) == set(cli.VERBS)
+
+
 @pytest.mark.parametrize(("raised", "code", "said"), [
     (KeyboardInterrupt(), 130, ""), (BrokenPipeError(), 141, ""),
     (SeglogError("no such thing"), 2, "seglog: error: no such thing\n"),
