@@ -34,3 +34,5 @@ def test_every_code_is_described() -> None:
         if line.startswith("| `") and line.count("|") == 3)))
     assert {"remote_gap", "object_missing", "offset_mismatch", "orphan"} <= described
     assert not [code for code in described if f'"{code}"' not in text]
+    found = set(re.findall(r'(?:TierFinding\(|_cannot_use\(|"code",)\s*"(\w+)"', text))
+    assert {"remote_gap", "offset_mismatch", "orphan"} < found <= described
