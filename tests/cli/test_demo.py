@@ -71,3 +71,26 @@ def test_a_clone_shows_real_directories_from_anywhere(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"unpacking {archive}" in done.stderr
     assert "predicted, " in done.stdout and "by Kafka" in done.stdout
+
+
+@pytest.mark.parametrize(("version", "variable"), [
+    (11, "PATH"), (11, "JAVA_HOME"), (17, "PATH"), (17, "JAVA_HOME"), (None, "PATH")])
+def test_the_spark_part_needs_the_java_that_spark_takes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        version: int | None, variable: str) -> None:
+    pytest.importorskip("pyspark")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    if version is not None:
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}.0.1\"' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(variable, str(java.parent if variable == "PATH" else tmp_path))
+    shown = list[str]()
+    monkeypatch.setattr(demo, "_show_topics", shown.append)
+    demo._spark(tmp_path)
+    out = capsys.readouterr().out
+    assert bool(shown) == (version == 17)
+    assert ("left out: Spark needs Java 17 or newer on the driver" in out) == (version != 17)

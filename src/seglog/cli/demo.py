@@ -10,7 +10,6 @@ import errno
 import json
 import lzma
 import os
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -141,8 +140,11 @@ def _spark(path: Path) -> None:
     _title("5. The records as rows in Spark")
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         print("  left out: pyspark is not installed, see pip install 'seglog[spark]'")
-    elif shutil.which("java") is None:
-        print("  left out: java is missing, Spark needs a JDK of at least 17")
+        return
+    from seglog.spark.java import why_no_jvm
+
+    if (reason := why_no_jvm()) is not None:
+        print(f"  left out: {reason}")
     else:
         _show_topics(str(path))
 
