@@ -33,6 +33,8 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts a job in the background so, and the commands under test would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if java_home := os.environ.get("JAVA_HOME"):  # as .ci/need and Spark take it
+        os.environ["PATH"] = os.pathsep.join([os.path.join(java_home, "bin"), os.environ["PATH"]])
     if os.environ.get("SEGLOG_INSTALLED") == "1":
         home = Path(sysconfig.get_path("platlib")).resolve()
         found = Path(seglog.__file__).resolve()
