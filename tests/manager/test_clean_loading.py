@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.config import BrokerConfig, LogConfig
+from seglog.config import BrokerConfig, LoadConfig, LogConfig
 from seglog.errors import DuplicatePartitionError, KafkaStorageError, LogManagerStateError
 from seglog.log.scheduler import MockTime
 from seglog.manager.loading import LogLoading
 from seglog.metrics import Gauge, MetricsRegistry
 from seglog.model import TopicPartition
+from seglog.recovery.open_log import load_log
 from seglog.storage.paths import parse_directory_name
 from tests.differential import registry as damages
 from tests.differential.cases import plan
@@ -298,3 +299,13 @@ def test_messages_for_those_who_look_for_faults(home: Path,
     with caplog.at_level(logging.DEBUG, "seglog"), \
             seglog.LogManager([home], log_config=SETTINGS) as manager:
         assert not unopened(manager)
+
+
+@pytest.mark.parametrize("how", [
+    {"is_stray": lambda log: False}, {"load": load_log},
+    {"config": LoadConfig(sanity_check_level="full")},
+    {"config": LoadConfig(sanity_check_all_logs_enabled=False)}], ids=[
+        "is_stray", "load", "full", "deferred"])
+def test_what_concerns_each_log_loads_each(home: Path, how: dict[str, Any]) -> None:
+    with seglog.LogManager([home], log_config=SETTINGS, **how) as manager:
+        assert not unopened(manager) and manager.current_logs

@@ -35,6 +35,21 @@ def test_a_truncation_lowers_the_checkpoint(roots: list[Path]) -> None:
         assert entries(roots[0] / CLEANER) == {T0: 0}
 
 
+def test_a_truncation_below_all_segments_leaves_nothing_clean(roots: list[Path]) -> None:
+    """The log begins anew at the offset."""
+    with manager_of(roots[0], scheduled=False) as manager:
+        log = new_log(manager, roots[0], segments=0)
+        manager.truncate_fully_and_start_at(T0, 5)
+        for _ in range(2):
+            append(log, [(b"a", b"v")])
+            roll(log)
+        manager.compact(T0)
+        assert entries(roots[0] / CLEANER) == {T0: 7}
+        manager.truncate_to({T0: 0})
+        assert log.log_end_offset == 0
+        assert entries(roots[0] / CLEANER) == {T0: 0}
+
+
 @pytest.mark.parametrize("how", ["compacted", "not compacted", "emptied"])
 def test_a_checkpoint_is_lowered_before_a_truncation(
         roots: list[Path], monkeypatch: pytest.MonkeyPatch, how: str) -> None:

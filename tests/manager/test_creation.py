@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from seglog.errors import (
     IllegalStateError, InconsistentTopicIdError, KafkaStorageError, LogDirNotFoundError,
     LogManagerStateError,
 )
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager import creation, directories
 from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
@@ -47,6 +49,20 @@ def test_the_directory_with_the_fewest_logs(roots: list[Path]) -> None:
             log = manager.get_or_create_log(TopicPartition("new", number))
             assert log.path == str(roots[root] / f"new-{number}")
             assert os.path.isdir(log.path) and manager.get_log(log.topic_partition) is log
+
+
+def test_a_new_log_has_settings_that_changed_while_it_was_made(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    with seglog.LogManager(roots) as manager:
+        make = creation.load_unified_log
+
+        def changing(*args: Any, **how: Any) -> UnifiedLog:
+            log = make(*args, **how)
+            manager.update_topic_config("new", {"retention.ms": "5"})
+            return log
+
+        monkeypatch.setattr(creation, "load_unified_log", changing)
+        assert manager.get_or_create_log(TopicPartition("new", 0)).config.retention_ms == 5
 
 
 def test_a_new_log_does_not_get_the_offsets_of_a_deleted_one(

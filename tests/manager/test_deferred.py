@@ -27,6 +27,7 @@ from seglog.model import TopicPartition
 from seglog.recovery import segment_loading
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.paths import FileState
+from tests.manager.test_loading import Recorder
 from tests.manager.support import copy, input_output_error, make_dir, snapshot
 from tests.support.facts import facts_of, refusal
 from tests.support.said import said
@@ -237,6 +238,18 @@ def test_a_missing_time_index_is_no_damage(root: Path, monkeypatch: pytest.Monke
         log.deferred_checks.ensure_offset(bases[3])
         assert checks.seen == {bases[3]: 1, bases[-1]: 1}
         assert file_of(root, bases[3], ".timeindex").read_bytes() == b"", "as Kafka's loader"
+
+
+@pytest.mark.parametrize("row", [0, -2, -1])
+def test_a_load_reports_a_missing_time_index_of_the_active_segment_alone(
+        root: Path, row: int) -> None:
+    """The checks of all other segments come later."""
+    file_of(root, bases_of(root)[row], ".timeindex").unlink()
+    heard = Recorder()
+    with seglog.LogManager([root], config=config(), listener=heard):
+        pass
+    found = [about for event, about, _ in heard.events if event == "finding"]
+    assert found == (["time-index-missing"] if row == -1 else [])
 
 
 def test_an_unclean_directory_is_checked_at_load(

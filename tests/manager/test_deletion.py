@@ -20,6 +20,7 @@ from seglog.model import TopicPartition
 from tests.manager.records import fill
 from tests.manager.support import directories, entries, input_output_error, make_dir
 from tests.support.held import open_files
+from tests.support.synced import syncs
 from tests.support.waiting import wait_for
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -162,6 +163,15 @@ def test_many_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert directories(root) == ["a-0-delete", "a-1", "b-0"]
         assert failed == [(A1, "no")]
         assert set(entries(root / RECOVERY)) == {B0}
+
+
+def test_many_deletions_write_the_checkpoint_once(root: Path) -> None:
+    """Each write costs as much as all logs of the directory."""
+    manager, _ = manager_of(root)
+    with manager, syncs() as synced:
+        manager.async_delete_all([A0, A1, B0], on_error=lambda key, error: None)
+        assert sum(RECOVERY in path.name for path, _ in synced) == 1
+        assert entries(root / RECOVERY) == {}
 
 
 def test_one_that_may_be_offline(root: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from seglog.log.log_dir_failures import CLOSED, OFFLINE, LogDirFailure, LogDirFa
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot
+from tests.support.waiting import PATIENCE
 
 MARKER = ".kafka_cleanshutdown"
 RECOVERY = "recovery-point-offset-checkpoint"
@@ -165,6 +166,28 @@ def test_a_listener_that_fails_keeps_nobody_from_working(roots: list[Path]) -> N
         manager.handle_log_dir_failure(roots[0])
         manager.checkpoint_log_recovery_offsets()
         assert manager.live_log_dirs == [str(roots[1])]
+
+
+def test_a_shutdown_waits_for_the_listener(roots: list[Path]) -> None:
+    """Afterwards no call of it begins or runs."""
+    called, may_end, ended = threading.Event(), threading.Event(), []
+
+    def slow(_: LogDirFailure) -> None:
+        called.set()
+        assert may_end.wait(PATIENCE)
+        ended.append(True)
+
+    manager = seglog.LogManager(roots, on_log_dir_failure=slow)
+    manager.startup()
+    manager.handle_log_dir_failure(roots[0])
+    assert called.wait(PATIENCE)
+    shutdown = threading.Thread(target=manager.shutdown)
+    shutdown.start()
+    shutdown.join(.2)
+    assert shutdown.is_alive()
+    may_end.set()
+    shutdown.join(PATIENCE)
+    assert ended and not shutdown.is_alive()
 
 
 def test_a_path_that_is_a_file_or_has_a_nul(tmp_path: Path) -> None:

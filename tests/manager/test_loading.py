@@ -163,6 +163,28 @@ def test_the_pools_are_resized_while_they_work(tmp_path: Path,
                 resize(0)
 
 
+def test_the_pools_of_segments_are_resized_while_they_work(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_segments(tmp_path / "k", 9000)
+    used: set[str] = set()
+    first = threading.Lock()
+    check = segment_loading.check_chunk
+    managers: list[seglog.LogManager] = []
+
+    def noting(*args: Any) -> Any:
+        if first.acquire(blocking=False):
+            managers[0].resize_segment_loading_thread_pool(3)
+        used.add(threading.current_thread().name)
+        wait_for(lambda: len(used) >= 3)
+        return check(*args)
+
+    monkeypatch.setattr(segment_loading, "check_chunk", noting)
+    managers.append(seglog.LogManager([root], config=config(1, 2)))
+    with managers[0] as manager:
+        assert [len(log.segments) for log in manager.all_logs] == [9000]
+    assert used == {f"segment-loading-{root}-{number}" for number in range(3)}
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_load_gets_no_more_threads_than_it_is_told(threads: int) -> None:
     """One that began without an executor stays without."""

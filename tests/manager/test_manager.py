@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from seglog.errors import (
 )
 from seglog.manager import closing
 from seglog.model import TopicPartition
+from seglog.log.scheduler import Scheduler
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.recovery.disk import RealDisk
@@ -26,7 +28,9 @@ from tests.manager.records import fill
 from tests.manager.support import (
     break_load, copy, entries, input_output_error, make_dir, snapshot, write_meta,
 )
+from tests.support.held import threads_since
 from tests.support.synced import syncs
+from tests.support.waiting import wait_for
 
 MARKER = ".kafka_cleanshutdown"
 RECOVERY = "recovery-point-offset-checkpoint"
@@ -281,6 +285,14 @@ def test_states(tmp_path: Path) -> None:
     assert not manager.is_running
     with pytest.raises(LogDirNotFoundError):
         manager.is_log_dir_online(tmp_path / "other")
+
+
+def test_no_thread_outlives_a_shutdown(tmp_path: Path) -> None:
+    root = make_dir(tmp_path / "k", ["a-0", "b-0"])
+    before = set(threading.enumerate())
+    with seglog.LogManager([root], scheduler=Scheduler(2)) as manager:
+        assert manager.all_logs and threads_since(before)
+    wait_for(lambda: not threads_since(before))
 
 
 def test_identities_are_compared(tmp_path: Path) -> None:
