@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import threading
+import uuid
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,6 +67,20 @@ def test_the_snapshot_of_the_shutdown_before(template: Path, tmp_path: Path) -> 
         path.unlink()
         path.mkdir()
     assert compare(home, tmp_path / "k") == len(PLAIN) - 1
+
+
+def test_a_stray_snapshot_at_offset_0(template: Path, tmp_path: Path) -> None:
+    """Of a log that begins later."""
+    home = Path(shutil.copytree(template, tmp_path / "template"))
+    key = TopicPartition("later", 0)
+    with seglog.LogManager([home], log_config=SETTINGS) as manager:
+        log = manager.get_or_create_log(key, topic_id=uuid.uuid4())
+        manager.truncate_fully_and_start_at(key, 7)
+        log.append_as_leader(batch(2), 0)
+    restarted(home)  # deletes the files of the segment before
+    last, = (home / "later-0").glob("*.snapshot")
+    shutil.copyfile(last, last.with_name(f"{0:020d}.snapshot"))
+    assert compare(home, tmp_path / "k") == len(PLAIN) + 1
 
 
 @pytest.mark.parametrize("first", quick_first(range(0, 24, 8), 1))
