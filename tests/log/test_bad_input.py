@@ -172,6 +172,17 @@ def test_old_messages_of_these_times_are_taken(tmp_path: Path, timestamp: int, c
     log.close()
 
 
+def test_messages_of_magic_0_have_no_append_time(tmp_path: Path) -> None:
+    """LegacyRecord.timestampType: the attribute means nothing there. In magic 1 it is refused."""
+    log = opened(tmp_path)
+    end = log.log_end_offset
+    log.append_as_leader(legacy.encode(legacy.Message(0, 0, b"k", b"v", timestamp_type=1)), 0)
+    assert log.log_end_offset == end + 1
+    with pytest.raises(RecordValidationError, match="invalid timestamp"):
+        log.append_as_leader(old(-1, timestamp_type=1), 0)
+    log.close()
+
+
 def test_messages_of_another_magic_than_their_wrapper_are_refused(tmp_path: Path) -> None:
     """LogValidator.validateRecord."""
     messages = [legacy.Message(0, 1, b"k", b"v", NOW), legacy.Message(1, 0, b"k", b"v")]

@@ -174,6 +174,17 @@ def test_offsets_may_have_gaps_but_rise() -> None:
     assert found.last_offset == 20 == builder.last_offset
 
 
+def test_the_record_after_an_overridden_last_offset_has_the_next_one() -> None:
+    """MemoryRecordsBuilder.nextSequentialOffset."""
+    builder = RecordBatchBuilder(base_offset=10)
+    builder.append(5, None, b"a")
+    builder.override_last_offset(20)
+    builder.append(6, None, b"b")
+    found = v2.decode(builder.build())
+    assert [record.offset for record in found.records] == [10, 21]
+    assert found.last_offset == 21 == builder.last_offset
+
+
 def test_what_kafka_refuses() -> None:
     builder = RecordBatchBuilder()
     with pytest.raises(IllegalArgumentError, match="^Invalid negative timestamp -2$"):
