@@ -12,6 +12,8 @@ from seglog._native.crc32c import crc32c
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.spark import functions
 from seglog.storage.partition_log import PartitionLog
+from tests.kafka.harness import required
+from tests.kafka.jars import spark_kafka_jars
 from tests.support import effort
 from tests.support.effort import how_many
 
@@ -58,13 +60,10 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def kafka(spark: SparkSession) -> Any:
-    """Kafka's own packages, if Spark's JVM has Kafka's clients."""
-    packages = spark._jvm.org.apache.kafka
-    try:
-        packages.common.utils.Utils.murmur2(b"x")
-    except TypeError:
-        pytest.skip("Kafka's client jars are missing beside Spark: install Maven to fetch them")
-    return packages
+    """Kafka's own packages in Spark's JVM, which has the jars of tests/spark/conftest.py."""
+    with required():
+        spark_kafka_jars()
+    return spark._jvm.org.apache.kafka
 
 
 def is_valid(spark: SparkSession, packages: Any, data: bytes) -> bool:
