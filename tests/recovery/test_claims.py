@@ -16,6 +16,7 @@ import seglog
 from seglog._native.batch import BATCH_DTYPE
 from seglog.cli.main import main
 from seglog.log.batch_builder import RecordBatchBuilder
+from seglog.recovery import claims
 from seglog.recovery.claims import Claims, _most_records, claims_after
 from seglog.recovery.scans import Extent
 from tests.oracle.legacy import Message, encode, wrap
@@ -180,6 +181,31 @@ def test_batches_of_another_segment_are_passed_one_by_one(tmp_path: Path) -> Non
     assert log.claims(tmp_path / "log", 0, bytes(data)) == Claims(3, 8, BASE, BASE + 7, third)
 
 
+def test_entries_that_break_a_rule_are_passed_a_limited_number_of_times(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs a call of its own. After too many the rest is unread."""
+    monkeypatch.setattr(claims, "_PASSES_MAX", 3)
+    for moved in (3, 4):
+        log = pairs(moved + 1)
+        for row in range(moved):
+            struct.pack_into(">q", log.data, log.batches[row][0], 5 + 2 * row)
+        assert log.claims(tmp_path / "log", 0).unread_bytes == (
+            log.batches[-1][0] if moved == 3 else len(log.data))
+
+
+def test_batches_after_garbage_are_searched_a_limited_number_of_times(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search may read much of the file."""
+    monkeypatch.setattr(claims, "_SEARCHES_MAX", 2)
+    pieces, log = pairs(4), Log()
+    ends = [at for at, *_ in pieces.batches[1:]] + [len(pieces.data)]
+    for (start, *_), end in zip(pieces.batches, ends, strict=True):
+        log.add(b"\xff" * 100 + pieces.data[start:end], 2)
+    third = log.batches[2][0]
+    assert log.claims(tmp_path / "log", 0) == Claims(
+        2, 4, BASE, BASE + 3, 200 + len(log.data) - third)
+
+
 def test_missing_offsets_count_to_the_batch_whose_length_is_wrong(tmp_path: Path) -> None:
     """Nobody knows how many batches are between it and the next sound one."""
     log = pairs(4)
@@ -221,6 +247,16 @@ def test_an_old_message_is_one_record_whatever_its_offset(tmp_path: Path, magic:
     for offset in (BASE + 3, BASE + 9):
         log.add(encode(Message(offset, magic, value=b"v" * 99, timestamp=5 if magic else -1)), 1)
     assert log.claims(tmp_path / "log", 0) == Claims(2, 2, BASE + 3, BASE + 9)
+
+
+@pytest.mark.parametrize(("size", "expected"), [
+    (33, Claims(unread_bytes=33)), (34, Claims(1, 1, BASE + 3, BASE + 3))])
+def test_an_old_message_that_is_cut_counts_by_its_header(tmp_path: Path, size: int,
+                                                         expected: Claims) -> None:
+    """Its offset, size, CRC, magic, attributes, timestamp, and the sizes of key and value."""
+    log = Log()
+    log.add(encode(Message(BASE + 3, 1, value=b"v" * 99, timestamp=5)), 1)
+    assert log.claims(tmp_path / "log", 0, bytes(log.data[:size])) == expected
 
 
 @pytest.mark.parametrize("magic", [0, 1])

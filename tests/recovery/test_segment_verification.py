@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 import seglog
+from seglog.recovery import segment_verification
 from seglog.recovery.scans import Extent
 from seglog.recovery.segment_verification import verify_extent
 from tests.recovery.test_claims import batch
@@ -21,6 +24,18 @@ def test_positions_are_those_of_the_segment(tmp_path: Path) -> None:
     assert (found.code, found.directory, found.file) == ("batch-crc", "t-0", f"{3:020}.log")
     assert (found.position, found.bytes) == (len(sound), len(broken))
     assert (check.batch_count, check.record_count, check.next_offset) == (1, 3, 6)
+
+
+def test_after_too_many_bad_batches_the_rest_of_a_segment_is_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_verification, "_BAD_BATCHES_MAX", 3)
+    rng, log = random.Random(1), tmp_path / "log"
+    bad = [broken[:-1] + bytes([broken[-1] ^ 1]) for broken in (
+        batch(base, 3, rng) for base in range(0, 15, 3))]
+    log.write_bytes(b"".join(bad))
+    check = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0")
+    assert [found.bytes for found in check.findings] == [
+        len(bad[0]), len(bad[1]), sum(map(len, bad[2:]))]
 
 
 def test_missing_offsets_between_segments_are_a_gap(tmp_path: Path) -> None:
