@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seglog._native.scan import PROBLEM_DTYPE, FileClass, PartitionListing
+from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.errors import KafkaStorageError, LogLoadError
-from seglog.model import TopicPartition
+from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
+from seglog.recovery.partition_plan import PartitionPlan, check_listing
 from seglog.recovery.scans import Extent, SegmentScans
+from seglog.storage.txn_entries import encode_entries
 from tests.log.test_fast_path import batch
 from tests.recovery.test_disks import Ears
 from tests.recovery.test_load import name
+from tests.support.synced import syncs
 
 FAR = (1 << 31) + 1  # beyond what an index entry holds, also from one below
 CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=1200)
@@ -66,6 +72,19 @@ def test_a_split_replaces_the_segment_by_those_of_its_batches(tmp_path: Path, fi
     log.delete_removed()
     assert not names(path, ".deleted") and log.log_end_offset == first + FAR + 1
     log.close()
+
+
+def test_the_transactions_of_a_segment_without_index_are_durable_before_its_split(
+        tmp_path: Path) -> None:
+    """The new segment of that base has its index; no later load would rebuild them."""
+    path = written(tmp_path / "t-0", {0: at(0) + at(FAR)})
+    (path / name(0, ".index")).unlink()
+    (path / name(0, ".txnindex")).write_bytes(encode_entries([AbortedTxn(7, 0, 1, 2)]))
+    with syncs() as synced:
+        log = load_log(str(path), inputs(clean=True))
+    assert log.segments.base_offsets.tolist() == [0, FAR]
+    done = [file.name for file, _ in synced if file.name.startswith(name(0, ""))]
+    assert done[0].startswith(name(0, ".txnindex")) and name(0, ".log.cleaned") in done
 
 
 def test_a_cut_leaves_no_segment_to_recover(tmp_path: Path) -> None:
@@ -127,6 +146,29 @@ def test_a_start_scans_from_the_segment_of_the_recovery_point(
     """LogLoader.recoverLog; a clean log is not scanned."""
     given = replace(inputs(), recovery_point=point, **how)
     assert given.first_scanned(np.array([10, 20, 30])) == row
+
+
+def test_a_file_that_cannot_be_checked_ends_a_load(tmp_path: Path) -> None:
+    """That a read of it failed says nothing about its bytes."""
+    path = written(tmp_path / "t-0", {0: at(0)})
+
+    def failing(listing: PartitionListing) -> PartitionPlan:
+        problems = np.zeros(1, PROBLEM_DTYPE)
+        problems["status"], problems["file"] = int(Status.IO), int(FileClass.INDEX)
+        problems["sys_errno"] = errno.EIO
+        return replace(check_listing(listing), problems=problems)
+
+    with pytest.raises(KafkaStorageError) as caught:
+        load(path, check=failing)
+    assert (caught.value.errno, caught.value.filename) == (
+        errno.EIO, str(path / name(0, ".index")))
+
+
+def test_a_log_that_is_marked_for_deletion_ends_at_0(tmp_path: Path) -> None:
+    """As in LogLoader.load, which neither recovers nor reads it."""
+    path = written(tmp_path / f"t-0.{'0' * 32}-delete", {0: at(0) + at(1)})
+    log = load_log(str(path), replace(inputs(), is_deleted=True))
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
 
 
 def test_a_high_watermark_stays_within_the_log(tmp_path: Path) -> None:
