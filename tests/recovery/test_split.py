@@ -10,6 +10,7 @@ from seglog.config import LogConfig
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_recovery import recover_extent
 from seglog.recovery.split import split_segment, write_split
@@ -67,6 +68,37 @@ def test_a_batch_without_its_timestamps_ends_a_split(
     else:
         made = write_split(disk, config, segment, base + FAR + 1)
         assert [one.base_offset for one in made] == [base, base + FAR]
+
+
+def test_a_part_of_a_file_is_split_as_a_whole_one(tmp_path: Path) -> None:
+    """A dry run copies nothing: a log may be some bytes of another file."""
+    whole, config = file_name(7, FileKind.LOG), LogConfig()
+    (tmp_path / whole).write_bytes(at(7) + at(0) + at(FAR))
+    disk = OverlayDisk(str(tmp_path))
+    size = (tmp_path / whole).stat().st_size
+    disk.copy(whole, len(at(7)), size, file_name(0, FileKind.LOG))
+    made = write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    assert [disk.read(one.log_name, 0, size) for one in made] == [at(0), at(FAR)]
+
+
+def of_size(data: bytes, size: int) -> bytes:
+    """The first bytes of a batch, which claims to have no more."""
+    return data[:8] + (size - 12).to_bytes(4, "big") + data[12:size]
+
+
+@pytest.mark.parametrize(("unreadable", "error"), [
+    (of_size(at(1), 42), "IndexOutOfBoundsException"),
+    (at(8, size=200) + at(9, size=200) + at(5, size=200), "InvalidOffsetException")])
+def test_the_end_of_a_chunk_is_found_before_its_batches_are_read(
+        tmp_path: Path, unreadable: bytes, error: str) -> None:
+    """LogSegment.appendFromFile: so a size that is too small comes before what a batch lacks."""
+    disk, config = RealDisk(str(tmp_path)), LogConfig(index_interval_bytes=100)
+    for following, expected in ((at(10), error), (of_size(at(10), 20), "CorruptRecordException")):
+        (tmp_path / file_name(0, FileKind.LOG)).write_bytes(
+            at(0) + unreadable + following + at(FAR))
+        with pytest.raises(LoaderFailure) as caught:
+            write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+        assert caught.value.kafka_error == expected
 
 
 def test_the_new_logs_are_durable_before_they_replace_the_old_one(
