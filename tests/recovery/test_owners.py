@@ -35,6 +35,14 @@ with seglog.LogManager(root) as manager:
             assert log.log_end_offset > before
 print("fine")
 """
+APPEND = """
+import logging, sys
+import seglog
+logging.basicConfig()
+for name in "ab":
+    with seglog.open(f"{sys.argv[1]}/{name}-0") as log:
+        log.append(b"x")
+"""
 RECOVER = """
 import sys
 from seglog.cli.main import main
@@ -60,12 +68,15 @@ def owners(root: Path) -> dict[str, tuple[int, int, str]]:
     return found
 
 
-def run_as(user: int, code: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
-    """A program of another user, which may read ours: the modules are loaded before."""
+def run_as(user: int, code: str, *args: str | Path, group: int = GROUP, also: int | None = None
+           ) -> subprocess.CompletedProcess[str]:
+    """A program of another user, which may read ours: the modules are loaded before. `also` is a
+    second group of the user."""
     start = ("import os, encodings.utf_16_be, seglog, seglog.manager.manager, "
              "seglog.embedded.embedded_log, "
              "seglog.cli.main, seglog.cli.load, seglog.cli.recover, seglog.cli.summary\n"
-             f"os.setgroups([]); os.setgid({GROUP}); os.setuid({user})\n")
+             f"os.setgroups({[] if also is None else [also]}); os.setgid({group}); "
+             f"os.setuid({user})\n")
     return subprocess.run(
         [sys.executable, "-c", start + code, *map(str, args)], text=True, capture_output=True,
         timeout=1800, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(
@@ -200,6 +211,18 @@ def test_a_user_who_may_write_but_not_give_away(golden_copy: Copy) -> None:
         (GROUP, "drwxrws---"), (GROUP, "-rw-rw----")}
     subprocess.run(found[0].partition("run as root: ")[2].partition(";")[0].split(), check=True)
     assert {owner[0] for owner in owners(root).values()} == {USER}
+
+
+def test_a_user_gives_files_to_the_group_and_is_told_once_of_the_owner(tmp_path: Path) -> None:
+    """Who is in the group, which is not the user's first one."""
+    root = tmp_path / "data"
+    root.mkdir()
+    give(root, directories=0o770)
+    done = run_as(4321, APPEND, root, group=999, also=GROUP)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"run as root: chown -R {USER}:{GROUP} {root}\n") == 1, done.stderr
+    made = list(root.iterdir())
+    assert len(made) > 2 and {path.stat().st_gid for path in made} == {GROUP}
 
 
 def test_without_a_umask_all_may_read_and_write(tmp_path: Path) -> None:

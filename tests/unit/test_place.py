@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import KafkaStorageError
+from seglog.storage.discover import find_partitions
 from seglog.storage.place import PlaceKind, identify, require_data_directory
 
 
@@ -92,6 +93,14 @@ def test_a_missing_path_is_one_whose_name_differs_a_little(tmp_path: Path) -> No
                          ("kafka/data/t-0", "kafka/data")):
         assert identify(tmp_path / given).data_directories() == (
             [] if meant is None else [str(tmp_path / meant)]), given
+
+
+def test_a_reader_names_what_was_meant_by_a_missing_path(tmp_path: Path) -> None:
+    data_at(tmp_path / "data")
+    for given in ("dota", "data/meta.properties"):
+        with pytest.raises(KafkaStorageError) as caught:
+            find_partitions(tmp_path / given)
+        assert f"did you mean {tmp_path}/data?" in str(caught.value)
 
 
 @pytest.mark.parametrize(("names", "kind"), [
