@@ -23,6 +23,7 @@ from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport, PartitionReport
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
+from tests.oracle.batch import Batch, Record, encode
 from tests.support.fingerprint import fingerprint
 from tests.support.users import without_rights
 
@@ -371,6 +372,9 @@ class Recorder(NullListener):
     def segments_loaded(self, directory: str, count: int, thread: int) -> None:
         self.heard.append(("segments_loaded", directory, count))
 
+    def segments_recovered(self, directory: str, count: int, size: int) -> None:
+        self.heard.append(("segments_recovered", directory, count))
+
     def finding(self, found: Finding) -> None:
         self.heard.append(("finding", found.code))
 
@@ -379,6 +383,18 @@ class Recorder(NullListener):
 
     def done(self, report: LoadReport) -> None:
         self.heard.append(("done", report.segments))
+
+
+def test_a_dry_recovery_reports_each_segment_once(tmp_path: Path) -> None:
+    root = data_dir(tmp_path, clean=False)
+    path = partition(root, "t-0")
+    for base in range(4):
+        data = encode(Batch(base, 0, [Record(base, 5)], base_timestamp=5, max_timestamp=5))
+        for suffix in (".log", ".index", ".timeindex"):
+            (path / name(base, suffix)).write_bytes(data if suffix == ".log" else b"")
+    heard = Recorder()
+    load_directory(str(root), LoadOptions(LoadLevel.VERIFY), heard)
+    assert [one[2] for one in heard.heard if one[0] == "segments_recovered"] == [1, 1, 1, 1]
 
 
 def test_what_a_listener_hears(tmp_path: Path) -> None:
