@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from seglog.log.append_info import AppendOrigin
+from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.offsets_by_timestamp import LATEST_TIERED_TIMESTAMP
+from seglog.storage.markers import ControlType
+from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import KEY, Make, Tiering, contents
 from tests.remote_log.tiering import make as make  # the fixture
 
@@ -77,3 +81,48 @@ def test_a_truncation_during_a_copy(one: Tiering, monkeypatch: pytest.MonkeyPatc
     assert one.log.highest_offset_in_remote_storage == one.bases()[1] - 1
     assert one.storage.starts() == one.bases()[:1]
     assert_all_is_kept(one, offset)
+
+
+def test_reads_end_where_the_log_has_other_records(one: Tiering) -> None:
+    one.copy()
+    before, first = contents(one), one.bases()[1]
+    as_follower(one, first + 2)
+    one.log.roll()
+    assert one.log.log_end_offset == first + 2, "and nothing is written again yet"
+    info = one.tiering.async_read(KEY, first, 10_000).result()
+    assert info.records == b"".join(before[first:first + 2])
+    assert_all_is_kept(one, first + 2)
+    found = contents(one)
+    assert len(found) == COUNT and found[:first + 2] == before[:first + 2]
+    for offset in (first, first + 1):
+        info = one.tiering.read(KEY, offset, 10_000)
+        assert info.records == b"".join(found[offset:first + 2])
+    assert one.tiering.read(KEY, first + 2, 10_000).records.startswith(found[first + 2])
+
+
+def test_a_transaction_that_only_the_lost_records_abort(make: Make) -> None:
+    one = make(topic={"local.retention.bytes": 1, "retention.bytes": 100_000},
+               settings={"transaction.partition.verification.enable": "false"})
+    one.append(5)
+    builder = RecordBatchBuilder(is_transactional=True, producer_id=7, producer_epoch=0,
+                                 base_sequence=0)
+    builder.append(NOW_MS, None, b"committed at last")
+    one.log.append_as_leader(builder.build(), 0)
+
+    def end(kind: ControlType, epoch: int) -> None:
+        one.log.append_as_leader(end_transaction_marker(7, 0, kind, timestamp=NOW_MS), epoch,
+                                 origin=AppendOrigin.COORDINATOR, transaction_version=1)
+        one.log.roll()
+        one.append(5, epoch=epoch)
+        one.copy()
+
+    end(ControlType.ABORT, 0)
+    assert [found.last_offset for found in one.tiering.read(
+        KEY, 5, 10_000, "read_committed").aborted_transactions] == [6]
+    as_follower(one, 6)
+    one.log.roll()
+    end(ControlType.COMMIT, 1)
+    one.log.delete_old_segments()
+    assert one.log.local_log_start_offset > 7
+    info = one.tiering.read(KEY, 5, 10_000, "read_committed")
+    assert b"committed at last" in info.records and info.aborted_transactions == []

@@ -11,8 +11,8 @@ from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.storage.epochs import LeaderEpochs
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["Lineage", "epochs_of", "epochs_with_records", "find_highest_remote_offset",
-           "find_log_start_offset", "is_within_leader_epochs"]
+__all__ = ["Lineage", "end_in_lineage", "epochs_of", "epochs_with_records",
+           "find_highest_remote_offset", "find_log_start_offset", "is_within_leader_epochs"]
 
 #: (epoch, its first offset), by epoch.
 Lineage = tuple[tuple[int, int], ...]
@@ -57,6 +57,19 @@ def is_within_leader_epochs(segment: RemoteLogSegmentMetadata, log_end_offset: i
         elif following != own[at + 1]:
             return False
     return segment.end_offset < log_end_offset
+
+
+def end_in_lineage(segment: RemoteLogSegmentMetadata, log: UnifiedLog) -> int:
+    """The last offset up to which the log has a segment's records; after an unclean election it may
+    have others in the place of the rest."""
+    own = epochs_with_records(segment.segment_leader_epochs)
+    following = (*(start for _, start in own[1:]), segment.end_offset + 1)
+    with log.lock:
+        for (epoch, _), offset in zip(own, following, strict=True):
+            _, end = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
+            if end < offset:
+                return end - 1
+    return segment.end_offset
 
 
 def find_highest_remote_offset(metadata: RemoteLogMetadataManager, key: TopicIdPartition,

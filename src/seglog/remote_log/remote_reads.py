@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import BinaryIO, NamedTuple
 
+from seglog._native.batch import scan
 from seglog._native.fetch import FetchDataInfo
 from seglog.arrow.batch_bytes import decode_chunk
 from seglog.errors import (
@@ -15,7 +16,9 @@ from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.remote_log.index_cache import RemoteIndexCache
-from seglog.remote_log.lineage import epochs_of, epochs_with_records, is_within_leader_epochs
+from seglog.remote_log.lineage import (
+    end_in_lineage, epochs_of, epochs_with_records, is_within_leader_epochs,
+)
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.storage.stream import DecodeOptions
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
@@ -49,7 +52,9 @@ class RemoteReads:
     def read(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_bytes: int, *,
              min_one_message: bool = True, committed: bool = False) -> FetchDataInfo:
         """Up to `max_bytes` from the batch that holds `offset`, all of one segment; with
-        `min_one_message` at least that whole batch. The last batch may be incomplete.
+        `min_one_message` at least that whole batch. The last batch may be incomplete. Where the
+        log has other records than the segment, after an unclean election, the records end. (Kafka
+        returns those of the segment.)
 
         `committed` adds the aborted transactions. Raises OffsetOutOfRangeError for an offset that
         is not in remote storage, and the exceptions of the storage.
@@ -57,7 +62,8 @@ class RemoteReads:
         segment: RemoteLogSegmentMetadata | None = self._first_segment(key, log, offset)
         while segment is not None:
             try:
-                found = self._read_segment(segment, offset, max_bytes, min_one_message)
+                last = _end_of(segment, log, offset)
+                found = self._read_segment(segment, offset, last, max_bytes, min_one_message)
                 if found is not None and committed:
                     self._add_aborted(key, log, segment, found)
             except RemoteResourceNotFoundError:
@@ -93,10 +99,10 @@ class RemoteReads:
             key, epoch, offset)
         return None if found is None or found.end_offset < offset else found
 
-    def _read_segment(self, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int,
-                      min_one_message: bool) -> FetchDataInfo | None:
-        """None if no batch of the segment reaches `offset`, because it was compacted before
-        tiering."""
+    def _read_segment(self, segment: RemoteLogSegmentMetadata, offset: int, last: int,
+                      max_bytes: int, min_one_message: bool) -> FetchDataInfo | None:
+        """The batches that begin at or below `last`. None if no batch of the segment reaches
+        `offset`, because it was compacted before tiering."""
         position = self._indexes.get(segment).position_of(offset)
         with self._storage.fetch_log_segment(segment, position) as stream:
             while (batch := _next_batch(stream, segment, position)) is not None:
@@ -109,8 +115,11 @@ class RemoteReads:
             if len(batch.data) > max_bytes and not min_one_message:
                 return FetchDataInfo(LogOffsetMetadata(offset))
             rest = _read_fully(stream, max(max_bytes - len(batch.data), 0))
-        return FetchDataInfo(LogOffsetMetadata(base, segment.start_offset, position),
-                             batch.data + rest)
+        data = batch.data + rest
+        if last < segment.end_offset:
+            rows = scan(data, check_crcs=False).batches
+            data = data[:next(iter(rows["position"][rows["base_offset"] > last]), None)]
+        return FetchDataInfo(LogOffsetMetadata(base, segment.start_offset, position), data)
 
     # ---- aborted transactions
 
@@ -121,29 +130,32 @@ class RemoteReads:
         entry = self._indexes.get(segment).offsets.upper_bound(end)
         upper = segment.end_offset + 1 if entry is None else entry[0]
         aborted: dict[tuple[int, int], AbortedTxn] = {}
-        is_complete = not segment.txn_idx_empty and self._select(segment, start, upper, aborted)
-        following, first_local = segment.end_offset + 1, -1
+        last = _end_of(segment, log, start)
+        is_complete = not segment.txn_idx_empty and self._select(segment, last, start, upper,
+                                                                 aborted)
+        following, first_local = last + 1, -1
         # A segment that was still local during the first search, and is only remote during the
         # second, is searched for again.
         while not is_complete and first_local != log.local_log_start_offset:
             first_local = log.local_log_start_offset
             while not is_complete and (
                     one := self._next_with_txn_index(key, log, following)) is not None:
-                is_complete = self._select(one, start, upper, aborted)
-                following = one.end_offset + 1
+                last = _end_of(one, log, following)
+                is_complete = self._select(one, last, start, upper, aborted)
+                following = last + 1
             if not is_complete:
                 aborted.update(_by_producer(
                     one for one in log.collect_aborted_transactions(max(first_local, start), upper)
                     if one.last_offset >= start))
         found.aborted_transactions = list(aborted.values())
 
-    def _select(self, segment: RemoteLogSegmentMetadata, start: int, upper: int,
+    def _select(self, segment: RemoteLogSegmentMetadata, last: int, start: int, upper: int,
                 into: dict[tuple[int, int], AbortedTxn]) -> bool:
-        """Adds the transactions of a segment's index with records in [start, upper). Returns
-        whether no later segment has any."""
+        """Adds the transactions of a segment's index with records in [start, upper), of those that
+        ended at or below `last`. Returns whether no later segment has any."""
         found, is_complete = self._indexes.get(segment).aborted_between(start, upper)
-        into.update(_by_producer(found))
-        return is_complete
+        into.update(_by_producer(one for one in found if one.last_offset <= last))
+        return is_complete and last == segment.end_offset
 
     def _next_with_txn_index(self, key: TopicIdPartition, log: UnifiedLog,
                              offset: int) -> RemoteLogSegmentMetadata | None:
@@ -207,6 +219,12 @@ class RemoteReads:
                                 return TimestampOffset(timestamp, offset, _epoch_of(batch.data))
                 position += len(batch.data)
         return None
+
+
+def _end_of(segment: RemoteLogSegmentMetadata, log: UnifiedLog, offset: int) -> int:
+    """The last offset of a segment that the log has; `offset` is one of both."""
+    last = end_in_lineage(segment, log)
+    return last if last >= offset else segment.end_offset
 
 
 def _by_producer(transactions: Iterable[AbortedTxn]) -> dict[tuple[int, int], AbortedTxn]:
