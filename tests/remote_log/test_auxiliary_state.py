@@ -13,7 +13,8 @@ from seglog.errors import (
     RemoteStorageError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
-from tests.remote_log.support import NOW_MS
+from seglog.tiered import RemoteLogSegmentState
+from tests.remote_log.support import NOW_MS, update
 from tests.remote_log.tiering import BATCH_VALUE, KEY, Make, Tiering, contents
 from tests.remote_log.tiering import make as make  # the fixture
 
@@ -69,6 +70,19 @@ def test_it_continues(lost: tuple[Tiering, list[bytes], int], make: Make) -> Non
     assert (again.log.log_start_offset, again.log.log_end_offset) == (0, end + 12)
     assert contents(again)[:end] == held[:end]
     produce(again, end + 12, epoch=4)
+
+
+def test_segments_whose_deletion_began_are_left_out(lost: tuple[Tiering, list[bytes], int]) -> None:
+    """Nothing moves the start over them any more, and reads do not find them."""
+    one, held, end = lost
+    first, second = one.segments()[:2]
+    one.tiering.metadata.update_remote_log_segment_metadata(update(
+        first, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)).result()
+    assert one.tiering.start_at_remote_end(KEY) == end
+    assert one.log.log_start_offset == second.start_offset
+    one.tiering.on_leadership_change([KEY])
+    one.copy()
+    assert contents(one, one.log.log_start_offset) == held[second.start_offset:end]
 
 
 def test_it_continues_where_the_leader_says(lost: tuple[Tiering, list[bytes], int]) -> None:

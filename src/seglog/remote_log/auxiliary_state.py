@@ -56,9 +56,10 @@ class AuxiliaryState:
 
     def _first_offset(self, key: TopicIdPartition, epochs: Iterable[EpochEntry],
                       newest: RemoteLogSegmentMetadata) -> int:
-        """Where the first remote segment of these epochs begins."""
+        """Where the first remote segment of these epochs begins that is not deleted already."""
         return min((one.start_offset for entry in epochs
-                    for one in self._metadata.list_remote_log_segments(key, entry.epoch)),
+                    for one in self._metadata.list_remote_log_segments(key, entry.epoch)
+                    if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
                    default=newest.start_offset)
 
     def _index(self, segment: RemoteLogSegmentMetadata, kind: IndexType) -> bytes:
