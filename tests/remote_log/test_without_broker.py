@@ -11,6 +11,7 @@ import seglog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.remote_log import RemoteLogManager
 from seglog.tiered import LayoutStorageManager, open_bucket
+from seglog.tiered.tier_check import check_partition
 from tests.remote_log.tiering import KEY, Tiering
 
 #: Inside the second segment.
@@ -73,6 +74,7 @@ def test_a_tail_that_the_log_lost(tmp_path: Path, layout: str, start: int) -> No
     with seglog.PartitionLog.open(tmp_path / "data" / "orders-0", remote=open_bucket(
             tier, layout=layout)) as log:
         assert values(log, start_offset=start) == written[start:]
+        assert {one.code for one in check_partition(log).findings} <= {"outside_lineage"}
 
 
 def test_a_plug_in_by_its_class(tmp_path: Path) -> None:

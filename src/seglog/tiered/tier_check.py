@@ -90,17 +90,22 @@ def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegmen
             None, (last or 0) + 1) and reached != last:
         yield TierFinding("offset_mismatch", f"{path}: the last batch ends with offset {reached}, "
                           f"{last} was announced", path, reached, last)
-    yield from _check_indexes(where, remote, path,
-                              np.concatenate(positions) if positions else np.empty(0, np.int64))
+    end = segment.size if segment.size < (remote.size or 0) else None
+    yield from _check_indexes(where, remote, path, np.concatenate(positions) if positions else
+                              np.empty(0, np.int64), end)
 
 
 def _check_indexes(where: TieredFiles, remote: RemoteSegment, path: str,
-                   positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[TierFinding]:
+                   positions: np.ndarray[tuple[int], np.dtype[np.int64]], end: int | None
+                   ) -> Iterator[TierFinding]:
+    """`end` is the byte before which the log has the segment; None: it has all of it."""
     layout, tree = where.bucket.layout, where.bucket.tree
     try:
         if layout.has_index(remote, IndexType.OFFSET):
             entries = where.offset_index(f"{path}#{IndexType.OFFSET.value}",
                                          remote.start_offset).to_numpy()
+            if end is not None:
+                entries = entries[entries["position"] < end]
             wrong = ~np.isin(entries["position"], positions)
             if wrong.any():
                 yield TierFinding("index_not_a_batch", f"{path}: entry {int(wrong.argmax())} of "
