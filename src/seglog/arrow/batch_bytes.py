@@ -74,12 +74,20 @@ def _sound(fd: int, start: int, end: int, options: DecodeOptions, pool: ColumnPo
 def _next(fd: int, position: int, end: int) -> int:
     """The position of the next batch after the bad one at `position`, or `end`."""
     scan = scan_file(fd, position, end, strict=True, max_batches=1)
-    if scan.next_position is not None and scan.next_position > position:
+    if scan.next_position is not None and scan.next_position > position and \
+            _may_begin(fd, scan.next_position, end):
         return min(scan.next_position, end)
     if scan.batch_count and scan.position > position:
         return scan.position  # a valid batch with invalid records
     found = find_batch(fd, position + 1, end, end)
     return end if found is None else found
+
+
+def _may_begin(fd: int, position: int, end: int) -> bool:
+    """Whether a length that leads to a position can be true: it leads to a batch's header, to zeros
+    or to the end. That of a batch that was cut ends in the middle of a later one."""
+    scan = scan_file(fd, position, end, check_crcs=False, max_batches=1)
+    return position >= end or scan.batch_count == 1 or scan.status == Status.ZERO_TAIL
 
 
 @contextmanager
