@@ -147,6 +147,14 @@ def test_columns_are_projected_in_the_order_asked_for(built: BuiltLog) -> None:
     assert repr(RecordSchema(["value"])) == "RecordSchema(value)"
 
 
+@pytest.mark.parametrize("options", [
+    {"batch_rows": 2**31 - 1}, {"batch_bytes": 2**63 - 1, "threads": 2}])
+def test_any_bound_of_a_batch_that_is_accepted_serves(built: BuiltLog, options: Any) -> None:
+    found = [row for columns in read(built.path, **options)
+             for row in columns.to_pylists()["offset"]]
+    assert found == [row["offset"] for row in built.rows()]
+
+
 def test_public_names() -> None:
     assert len(seglog.__all__) <= 24
     for name in seglog.__all__:

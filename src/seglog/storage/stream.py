@@ -40,6 +40,8 @@ __all__ = ["ColumnStream", "DecodeOptions", "Layout", "OnDamage", "Pass", "Plan"
 RANGE_BYTES = 8 * 1024 * 1024
 #: Bytes of columns that a thread hands over at a time: half a range of uncompressed records.
 HAND_OVER_BYTES = 4 * 1024 * 1024
+#: The decoder's own bound of the rows, and of the bytes, of one set of columns.
+_SET_MAX = 1 << 30
 
 OnDamage = Literal["raise", "skip"]
 #: How columns are named and typed: see seglog.arrow.schema.
@@ -77,8 +79,8 @@ class DecodeOptions:
         return RecordDecoder(
             source, planned.start, planned.end, columns=self.columns,
             start_offset=planned.start_offset, end_offset=planned.end_offset,
-            base_offset=planned.base_offset, max_rows=self.batch_rows,
-            max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
+            base_offset=planned.base_offset, max_rows=min(self.batch_rows, _SET_MAX),
+            max_bytes=min(self.batch_bytes, _SET_MAX), check_crcs=self.check_crcs,
             include_control=self.include_control, aborted=planned.aborted or None,
             decompress=codecs.decompress, direct=codecs.DIRECT,
             max_decompressed_bytes=codecs.MAX_BYTES_DEFAULT, file=planned.file, pool=pool,
