@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,10 @@ def test_wrong_columns() -> None:
             ({"value": np.array(["a"])}, IllegalArgumentError, "values are arrays of bytes"),
             ({"key": np.array([1.0])}, IllegalArgumentError, "keys are arrays of bytes"),
             ({"timestamp": np.array([1.5])}, IllegalArgumentError, "integers or datetime64"),
+            ({"timestamp": [5, 1790000000.5]}, TypeError, "timestamp of row 1 must be an integer"),
+            ({"timestamp": [datetime.now(UTC)]}, TypeError, "timestamp of row 0 must be an int"),
+            ({"timestamp": ["12"]}, TypeError, "timestamp of row 0 must be an integer"),
+            ({"timestamp": [None, 2**63]}, IllegalArgumentError, "timestamp of row 1 must be betw"),
             ({"timestamp": np.array([2**64 - 1], np.uint64)}, IllegalArgumentError, "above 2"),
             ({"headers": [[(None, b"")]]}, IllegalArgumentError, "null header key"),
             ({"headers": [[("k", "v")]]}, TypeError, "bytes or None, not str"),

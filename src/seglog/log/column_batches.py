@@ -64,8 +64,8 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
     A span is one batch, or as many as fit into `span_bytes` (None: all of them). `data` is an
     object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the records
     (pyarrow, polars, pandas, duckdb, ...); or a mapping of column names to such objects, numpy
-    arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists (a row of headers
-    is a sequence of pairs), all of one length; or SelectedRows.
+    arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists (times as integers
+    in ms; a row of headers is a sequence of pairs), all of one length; or SelectedRows.
 
     A batch ends before the record that would exceed `max_batch_bytes` (header included, before
     compression; a single record may exceed it) or `max_records`. Every batch begins at offset 0, as
@@ -149,9 +149,10 @@ def _validity(valid: NDArray[np.bool_]) -> NDArray[np.uint8] | None:
 def _times(name: str, column: NDArray[Any]) -> ColumnSource:
     valid = None
     if column.dtype == object:
-        missing = np.array([value is None for value in column], bool)
-        valid = _validity(~missing)
-        column = np.where(missing, 0, column).astype(np.int64)
+        valid = _validity(np.array([value is not None for value in column], bool))
+        # numpy would cut a time in seconds to an integer, and read text as a number.
+        column = np.array([0 if value is None else int64(f"timestamp of row {row}", value)
+                           for row, value in enumerate(column)], np.int64)
     if column.ndim != 1 or column.dtype.kind not in "iuM":
         raise IllegalArgumentError(f"timestamps are integers or datetime64, not {column.dtype}")
     format = "l"
