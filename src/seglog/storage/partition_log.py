@@ -56,8 +56,10 @@ class PartitionLog(SurvivesFork, ClosedByWith):
 
     Reading changes nothing: no file is written, created or locked. The directory may belong to a
     running broker, be a copy, or be on a read-only mount. Indexes, checkpoints and snapshots may be
-    missing; a wrong index makes a read slow, never wrong. Safe from any thread, and in forked
-    children too. Unpickling opens the directory again.
+    missing; a wrong index makes a read slow, never wrong. Only a time index is trusted, as in
+    Kafka, to leave out no larger timestamp before an entry that its batch confirms; `seglog verify`
+    checks that too. Safe from any thread, and in forked children too. Unpickling opens the
+    directory again.
 
     **Where the log ends.** `log_end_offset` is the offset after the last batch with a valid CRC,
     found by a walk from the last valid index entry of the last segment: Kafka's log end offset
