@@ -225,6 +225,27 @@ def test_a_user_gives_files_to_the_group_and_is_told_once_of_the_owner(tmp_path:
     assert len(made) > 2 and {path.stat().st_gid for path in made} == {GROUP}
 
 
+@pytest.mark.parametrize(("name", "mode"), [
+    ("log-start-offset-checkpoint", 0o600), ("recovery-point-offset-checkpoint", 0o600),
+    ("replication-offset-checkpoint", 0o600), ("meta.properties", 0o600), (".lock", 0o644)])
+def test_a_file_of_roots_at_the_top_is_refused_before_anything_changes(golden_copy: Copy,
+                                                                     name: str, mode: int) -> None:
+    """As it is left when the broker was once started by root. A checkpoint that counted as empty
+    was replaced: the log starts were lost."""
+    root = golden_copy("real/unclean")
+    give(root)
+    path = root / name
+    path.touch()
+    os.chown(path, 0, 0)
+    os.chmod(path, mode)
+    before = {one: one.read_bytes() for one in root.rglob("*") if one.is_file()}
+    done = run_as(USER, RECOVER, root)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (f"seglog: error: {path}: this user may not read and write it; run the "
+                           "recovery as its owner (user 0) or as root\n")
+    assert {one: one.read_bytes() for one in root.rglob("*") if one.is_file()} == before
+
+
 def test_without_a_umask_all_may_read_and_write(tmp_path: Path) -> None:
     old = os.umask(0)
     try:

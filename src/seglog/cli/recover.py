@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -39,12 +39,21 @@ from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
 from seglog.recovery.rows import directory_row, finding_row, partition_row
 from seglog.recovery.segment_verification import staying, verify_extent
-from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
+from seglog.storage.paths import (
+    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, DirectoryKind,
+)
 
 __all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "dry_run", "recover_directories",
            "report_duplicates"]
 
 _REBUILT = "segment-rebuilt"
+# The files at the top of a data directory that must open. (A checkpoint is replaced, not written
+# to. Without this check one that cannot be read would count as empty and be lost.)
+_READ_AT_START: Final = (
+    (LOCK_FILE, os.R_OK | os.W_OK), *((name, os.R_OK) for name in (
+        META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
+        HIGH_WATERMARK_CHECKPOINT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +384,10 @@ def _require_access(root: RootDirectory) -> None:
         return
     if not os.access(root.path, os.R_OK | os.W_OK | os.X_OK):
         raise _no_access(root.path)
+    for name, mode in _READ_AT_START:
+        path = os.path.join(root.path, name)
+        if os.path.isfile(path) and not os.access(path, mode):
+            raise _no_access(path)
     for partition in root.partitions:
         path = os.path.join(root.path, partition.name)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
