@@ -191,6 +191,26 @@ def test_a_checkpoint_cut_in_half(golden: Path, tmp_path: Path, capsys: Capture,
     assert run(capsys, "--recover", root)[0] == 0
 
 
+@pytest.mark.parametrize(("content", "action"), [
+    ("0\n2\ntxn 0 5\n", "takes the directory offline when its log cleaner first reads the file"),
+    ("0\n1\ntxn 0 5x\n", "its log cleaner ends when it reads the file")])
+def test_the_cleaners_checkpoint_cut_in_half(golden: Path, tmp_path: Path, capsys: Capture,
+                                            content: str, action: str) -> None:
+    """A broker starts with it, and its first round of cleaning fails. No cleaner runs in a
+    recovery, so it was neither reported nor replaced."""
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "clean", root)
+    path = root / paths.CLEANER_OFFSET_CHECKPOINT
+    path.write_text(content)
+    for mode in ((), ("--dry-run",), ("--recover",)):
+        assert path.read_text() == content
+        code, out, err = run(capsys, *mode, root)
+        assert (code, err) == (1, "")
+        assert f"checkpoint-malformed: {path.name}@" in out and f"Kafka: {action}" in out
+    assert path.read_text() == "0\n0\n"
+    assert run(capsys, "--recover", root)[0] == 0
+
+
 def test_level_full_rebuilds_what_kafka_believes(golden: Path, tmp_path: Path,
                                                 capsys: Capture) -> None:
     root = tmp_path / "data"

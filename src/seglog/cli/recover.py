@@ -39,9 +39,10 @@ from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
 from seglog.recovery.rows import directory_row, finding_row, partition_row
 from seglog.recovery.segment_verification import staying, verify_extent
+from seglog.storage.checkpoint_files import write_offset_checkpoint
 from seglog.storage.paths import (
-    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, DirectoryKind,
+    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, DirectoryKind,
 )
 
 __all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "dry_run", "recover_directories",
@@ -53,7 +54,7 @@ _REBUILT = "segment-rebuilt"
 _READ_AT_START: Final = (
     (LOCK_FILE, os.R_OK | os.W_OK), *((name, os.R_OK) for name in (
         META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
-        HIGH_WATERMARK_CHECKPOINT)))
+        HIGH_WATERMARK_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +454,7 @@ class _Recovery:
             self._load_metadata_logs(root)
             for log in (*self.manager.stray_logs.values(), *self.manager.logs_to_be_deleted):
                 self._close(log)
+            self._mend_cleaner_checkpoint()
         except SeglogError as error:
             outcome.error = error
         self.manager.shutdown(-1 if epoch is None else epoch)
@@ -468,6 +470,13 @@ class _Recovery:
                 "shows the errors", self.path)
         outcome.seconds = time.perf_counter() - started
         return outcome
+
+    def _mend_cleaner_checkpoint(self) -> None:
+        """Replaces a malformed one by an empty one, so that the cleaner begins at the log starts:
+        no cleaner runs here that would write it, as the shutdown writes the others."""
+        if any(found.file == CLEANER_OFFSET_CHECKPOINT and found.code == "checkpoint-malformed"
+               for found in self.outcome.findings):
+            write_offset_checkpoint(os.path.join(self.path, CLEANER_OFFSET_CHECKPOINT), {})
 
     def _load_metadata_logs(self, root: RootDirectory) -> None:
         """Loads the log of the metadata quorum, which a manager leaves to the Raft layer."""

@@ -15,9 +15,9 @@ from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.lock_holder import LockHolder, find_holder
 from seglog.storage.meta import MetaProperties, read_meta_properties
 from seglog.storage.paths import (
-    CLEAN_SHUTDOWN_FILE, CLUSTER_METADATA_TOPIC, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
-    LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT,
-    REMOTE_LOG_INDEX_CACHE, DirectoryKind, leads_to_directory,
+    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE, DirectoryKind, leads_to_directory,
     parse_directory_name,
 )
 from seglog.storage.place import require_data_directory
@@ -33,10 +33,19 @@ _MISSING_META = (
     "found ... have you run `kafka-storage.sh` to format the directory?\"): copy this directory's "
     "own back, or run `kafka-storage.sh format --cluster-id ID --config server.properties "
     "--ignore-formatted` with the id of its cluster, which leaves the logs alone")
+# What a broker does with a malformed checkpoint; then for invalid numbers alone. The last two are
+# read by makeReplica and by the log cleaner (CheckpointFileWithFailureHandler.read).
+_OFFLINE_LATER = "; the data directory goes offline after loading"
 _RESETS = {
-    RECOVERY_POINT_CHECKPOINT: "resets the recovery points to 0",
-    LOG_START_OFFSET_CHECKPOINT: "resets the log start offsets to the first segments",
-    HIGH_WATERMARK_CHECKPOINT: "takes the directory offline when it makes a replica",
+    RECOVERY_POINT_CHECKPOINT: ("resets the recovery points to 0" + _OFFLINE_LATER,
+                                "resets the recovery points to 0"),
+    LOG_START_OFFSET_CHECKPOINT: (
+        "resets the log start offsets to the first segments" + _OFFLINE_LATER,
+        "resets the log start offsets to the first segments"),
+    HIGH_WATERMARK_CHECKPOINT: ("takes the directory offline when it makes a replica",) * 2,
+    CLEANER_OFFSET_CHECKPOINT: (
+        "takes the directory offline when its log cleaner first reads the file",
+        "its log cleaner ends when it reads the file, and compacts nothing until a restart"),
 }
 _FOUND_KINDS = {
     DirectoryKind.DELETED: "directory-deleted", DirectoryKind.FUTURE: "directory-future",
@@ -89,6 +98,7 @@ def read_root(path: str, report: Report, *, is_locked: bool = False) -> RootDire
                        "would recover is what a crash would leave now"))
     elif not clean and partitions:
         report(finding("unclean-shutdown", file=CLEAN_SHUTDOWN_FILE))
+    _checkpoint(path, CLEANER_OFFSET_CHECKPOINT, report)  # no load needs its offsets
     return RootDirectory(
         path, clean, _checkpoint(path, RECOVERY_POINT_CHECKPOINT, report),
         _checkpoint(path, LOG_START_OFFSET_CHECKPOINT, report),
@@ -137,9 +147,7 @@ def _checkpoint(path: str, name: str, report: Report) -> dict[TopicPartition, in
     try:
         return read_offset_checkpoint(os.path.join(path, name))
     except MalformedCheckpointError as error:
-        offline = error.code not in _UNCHECKED_CODES
-        action = _RESETS[name] + ("; the data directory goes offline after loading"
-                                  if offline and name != HIGH_WATERMARK_CHECKPOINT else "")
+        action = _RESETS[name][error.code in _UNCHECKED_CODES]
         report(finding("checkpoint-malformed", file=name, message=str(error), action=action,
                        position=error.position, expected=error.expected, found=error.found))
     except KafkaStorageError as error:
