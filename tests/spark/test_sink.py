@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,9 @@ import seglog
 from seglog._native.murmur2 import murmur2
 from seglog.fragments import check_target
 from seglog.spark import register
+from seglog.spark.sink import _column
 from seglog.spark.sink_options import SinkOptions, check_columns, parse_sink_options
+from seglog.spark.source_schema import HEADERS
 from tests.fragments.jobs import left_over
 from tests.fragments.test_publish import check_sound
 from tests.support import reading
@@ -23,8 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytest.importorskip("pyspark")
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.types import BinaryType, StructType, TimestampNTZType, TimestampType
 
 ROWS = 300
 
@@ -202,3 +209,30 @@ def test_options() -> None:
         "kafka.compression.type": "LZ4", "kafka.batch.size": "1000", "segment.bytes": "2000",
         "index.interval.bytes": "0", "max.message.bytes": "7"}) == SinkOptions(
             "/data", "t", 5, "lz4", 1000, 2000, 0, 7)
+
+
+@pytest.fixture
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The local time zone of this process."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"], indirect=True)
+def test_rows_before_pyspark_4_1_are_the_same_records(zone: str) -> None:
+    """Its stream writers get rows, whose timestamps are local time without a zone."""
+    schema = (StructType().add("value", BinaryType()).add("timestamp", TimestampType())
+              .add("headers", HEADERS).add("other", TimestampNTZType()))
+    moments = [None, *(datetime(2023, month, 1, month, 30, tzinfo=UTC) for month in range(1, 10))]
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    table = pa.table({
+        "value": pa.array([b"v"] * 10), "timestamp": pa.array(moments, pa.timestamp("us", "UTC")),
+        "headers": pa.array([[{"key": "k", "value": b"w"}]] * 10, pa.list_(header)),
+        "other": pa.array([datetime(2023, 7, 1)] * 10, pa.timestamp("us"))})
+    rows = ArrowTableToRowsConversion.convert(table, schema)
+    for number, column in enumerate(table.itercolumns()):
+        found = _column([row[number] for row in rows], column.type)
+        assert found.equals(column.combine_chunks()), (zone, table.column_names[number])

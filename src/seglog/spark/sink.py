@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,5 +148,13 @@ def _to_arrow(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatc
     arrow = to_arrow_schema(schema)
     while some := list(islice(rows, _ROWS)):
         yield pa.RecordBatch.from_arrays(
-            [pa.array([row[number] for row in some], field.type)
+            [_column([row[number] for row in some], field.type)
              for number, field in enumerate(arrow)], schema=arrow)
+
+
+def _column(cells: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # PySpark's rows hold local time without a zone, which pyarrow takes for UTC. Of an hour
+        # that comes twice, they do not tell which one it is.
+        cells = [None if cell is None else cell.astimezone(UTC) for cell in cells]
+    return pa.array(cells, kind)
