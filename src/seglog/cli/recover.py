@@ -23,7 +23,7 @@ from seglog.cli.bar import LoadBar
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
-from seglog.manager.identity import read_identities
+from seglog.manager.identity import require_identity
 from seglog.manager.manager import LogManager
 from seglog.recovery.callbacks import CompositeListener, LoadListener
 from seglog.recovery.directory_load import DirectoryLoad
@@ -279,8 +279,7 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
     `meta.properties` is damaged or of a newer format: no tool may change such a directory.
     """
     outcome, started = DirectoryOutcome(path), time.perf_counter()
-    for error in read_identities([path]).unreadable.values():
-        raise error
+    require_identity(path)
     root = read_root(path, outcome.finding)
     outcome.root = root
 
@@ -340,8 +339,8 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
 
     All are locked before anything changes. Raises, with nothing changed, LogDirLockedError if a
     directory is in use, KafkaStorageError for a path that is not a data directory or may not be
-    changed, and ConfigError for a quarantine inside a data directory. Later errors are in the
-    outcomes.
+    changed, MalformedCheckpointError as `dry_run` does, and ConfigError for a quarantine inside a
+    data directory. Later errors are in the outcomes.
     """
     for path in paths:
         root = read_root(path, lambda found: None)  # raises if it is not a data directory
@@ -349,6 +348,7 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
             raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
                               "for a partition directory and stop")
         _require_access(root)
+        require_identity(path)
     if settings.quarantine is not None:
         _require_quarantine(settings.quarantine)
     with ExitStack() as stack:

@@ -17,7 +17,7 @@ from seglog.errors import (
 from seglog.storage.meta import MetaProperties, format_uuid, read_meta_properties
 from seglog.storage.paths import META_PROPERTIES
 
-__all__ = ["Identities", "read_identities"]
+__all__ = ["Identities", "read_identities", "require_identity"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +64,18 @@ def read_identities(log_dirs: Sequence[str], cluster_id: str | None = None,
             found[path] = properties
     _compare(found, cluster_id, node_id)
     return Identities(found, unreadable)
+
+
+def require_identity(path: str) -> None:
+    """Raises MalformedCheckpointError or KafkaStorageError, with advice, if `meta.properties` of a
+    data directory cannot be used: no tool may change such a directory."""
+    for error in read_identities([path]).unreadable.values():
+        if not isinstance(error, MalformedCheckpointError):
+            raise error
+        raise MalformedCheckpointError(
+            f"{error}; a broker does not start with it, and nothing was changed: put this "
+            "directory's own meta.properties back", file=error.file, position=error.position,
+            expected=error.expected, found=error.found, code=error.code)
 
 
 def _compare(found: Mapping[str, MetaProperties], cluster_id: str | None,
