@@ -77,6 +77,28 @@ def test_equal_findings_are_one(capsys: Capture) -> None:
     assert lines[-1].startswith("not recovered: 450 logs") and "0 of 450 partitions" in lines[-1]
 
 
+@pytest.mark.parametrize(("code", "facts", "before", "after"), [
+    ("checkpoint-malformed", {}, "seglog load --recover replaces a malformed checkpoint",
+     "the malformed checkpoint was replaced"),
+    ("directory-name", {}, "move away what is no partition directory", ""),
+    ("meta-properties-malformed", {}, "put the directory's own meta.properties back", ""),
+    ("directory-unreadable", {"message": "a system call failed: Permission denied: '/data/t-0'"},
+     "run it again as the broker's user or as root", ""),
+    ("file-unreadable", {"found": "Permission denied"},
+     "run it again as the broker's user or as root", "")])
+def test_the_last_line_names_the_next_step(capsys: Capture, code: str, facts: dict[str, str],
+                                           before: str, after: str) -> None:
+    """It said that each finding tells what Kafka does, which is not what to do."""
+    for verb in VERBS:
+        part = Part(directory_row("/data", clean_shutdown=False, clean_after=True, level="kafka",
+                                  threads=2, seconds=.1),
+                    [], [finding_row("/data", finding(code, **facts))])  # type: ignore[arg-type]
+        print_summary(verb, [part], show_all=False)
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith("errors were found: 1 finding above")
+        assert (after if verb == "recover" and after else before) in last
+
+
 def test_the_same_words_in_every_verb(golden: Path, tmp_path: Path, capsys: Capture) -> None:
     root = tmp_path / "data"
     shutil.copytree(golden / "real" / "unclean", root)

@@ -29,6 +29,14 @@ _DELETED: Final = frozenset({
     "temporary-deleted", "temporary-cleaned", "swap-incomplete", "swap-replaced", "orphan-index",
     "snapshot-stray", "snapshot-corrupt"})
 _NO_IDENTITY: Final = frozenset({"meta-properties-missing", "meta-properties-malformed"})
+#: The next step for findings that are no loss: before a recovery, and after one.
+_ADVICE: Final = {
+    "checkpoint-malformed": ("seglog load --recover replaces a malformed checkpoint",
+                             "the malformed checkpoint was replaced"),
+    "directory-name": ("move away what is no partition directory",) * 2,
+    "meta-properties-malformed": ("put the directory's own meta.properties back",) * 2,
+}
+_DENIED: Final = "Permission denied"
 _LABELS: Final = {
     "load": ("loaded", "a start would cut"), "verify": ("read", "a start would cut"),
     "recover": ("recovered", "cut"), "dry-run": ("dry run", "would be cut")}
@@ -281,6 +289,16 @@ def _verdicts(verb: str, parts: Sequence[Part], totals: Mapping[str, Any]) -> It
     worse = totals["findings"]["fatal"] + totals["findings"]["error"]
     if not (lost or damaged or failed or others) and worse:
         yield f"errors were found: {counted(worse, 'finding')} above, each with what Kafka does"
+    yield from _advice(verb, [row for part in parts for row in part.findings
+                              if row["severity"] in ("error", "fatal")])
+
+
+def _advice(verb: str, findings: Sequence[Row]) -> Iterator[str]:
+    codes = {row["code"] for row in findings}
+    yield from (steps[verb == "recover"] for code, steps in _ADVICE.items() if code in codes)
+    if any(_DENIED in f"{row['message']} {row['found']}" for row in findings):
+        yield ("this user may not read everything, so run it again as the broker's user or as "
+               "root")
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> int:
