@@ -36,6 +36,20 @@ def test_help_lists_the_verbs_and_imports_none() -> None:
     assert done.stdout.endswith("[]\n")
 
 
+@pytest.mark.parametrize(("verb", "said"), [
+    ("verify", "the tier of the partitions below PATH is checked instead of their files"),
+    ("dump", "FILEs are then names of partitions, such as orders-0"),
+    ("ls", "without PATH they are read from the tier alone")])
+def test_a_verb_says_what_it_does_with_a_tier(verb: str, said: str,
+                                              capsys: pytest.CaptureFixture[str]) -> None:
+    """verify and dump said that they need no path, which is true of the readers alone."""
+    with pytest.raises(SystemExit):
+        cli.main([verb, "--help"])
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert said in help_text
+    assert ("without PATH" in help_text) == (verb == "ls")
+
+
 @pytest.mark.parametrize("columns", ["40", "100", "0", "x"])
 def test_help_is_as_wide_as_argparse_makes_it(columns: str) -> None:
     code = ("import argparse, sys; from seglog.cli import main\n"

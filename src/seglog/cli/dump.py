@@ -63,7 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", metavar="FILE", type=given_path,
                         help="files, or partition directories for all their files, by name")
-    add_tier_options(parser)
+    add_tier_options(parser, "FILEs are then names of partitions, such as orders-0")
     parser.add_argument("--files", metavar="FILE1,FILE2,...", type=given_path,
                         help="the same with commas between, as for kafka-dump-log")
     parser.add_argument("--print-data-log", action="store_true",

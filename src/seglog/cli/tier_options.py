@@ -19,12 +19,12 @@ __all__ = ["add_bucket_options", "add_layout_options", "add_tier_options", "buck
 _ID_BYTES = 16
 
 
-def add_tier_options(parser: argparse.ArgumentParser) -> None:
-    """`--remote`, and what it needs."""
+def add_tier_options(parser: argparse.ArgumentParser, does: str = "logs then begin with what only "
+                     "the tier has; without PATH they are read from the tier alone") -> None:
+    """`--remote`, and what it needs. `does` is what the verb does with it."""
     group = parser.add_argument_group("remote tier (docs/tiered.md)")
     group.add_argument("--remote", metavar="URL", type=given_path,
-                       help="directory or URL of the remote segments: logs then begin with what "
-                       "only the tier has; without PATH they are read from the tier alone")
+                       help=f"directory or URL of the remote segments: {does}")
     add_layout_options(group, "a pattern such as {topic}/{partition}/{start_offset}.{kind}")
 
 

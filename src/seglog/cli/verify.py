@@ -31,7 +31,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--spark", metavar="MASTER", help="spread the work over the executors of "
                         "this Spark master, such as spark://host:7077 or local[4]; every executor "
                         "sees the directories under the same names")
-    add_tier_options(parser)
+    add_tier_options(parser, "the tier of the partitions below PATH is checked instead of their "
+                     "files")
     parser.set_defaults(level="verify", recover=False, dry_run=False, quarantine=None,
                         states=False)
 
