@@ -237,6 +237,19 @@ def test_malformed_top_level_files_are_findings(tmp_path: Path) -> None:
         assert data.meta_properties is None
 
 
+@pytest.mark.parametrize(("content", "what"), [
+    (b"", "node"), (bytes(40), "node"), (b"version=0\nbroker.id=1\n", "cluster")])
+def test_an_empty_meta_properties_is_a_finding(tmp_path: Path, content: bytes, what: str) -> None:
+    """Empty or zeros, as a power cut leaves a file: it parses, and a broker stops."""
+    root = data_dir(tmp_path / "data")
+    partition(root, "t-0")
+    (root / "meta.properties").write_bytes(content)
+    with seglog.open_data_dir(root) as data:
+        (found,) = data.report.directory_findings
+        assert (found.code, found.severity) == ("meta-properties-malformed", Severity.FATAL)
+        assert found.message == f"Error: {what} ID not found in {root}"
+
+
 def test_hostile_files_in_a_partition(tmp_path: Path) -> None:
     root = data_dir(tmp_path / "data")
     path = partition(root, "t-0", segments=3)

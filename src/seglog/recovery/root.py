@@ -168,4 +168,10 @@ def _meta(path: str, report: Report) -> MetaProperties | None:
         return None
     if properties is None:
         report(finding("meta-properties-missing", file=META_PROPERTIES, message=_MISSING_META))
+    elif properties.node_id is None or properties.cluster_id is None:
+        # KafkaRaftServer.initializeLogDirs. To MetaProperties an empty file is one of version 0.
+        what = "node" if properties.node_id is None else "cluster"
+        report(finding("meta-properties-malformed", file=META_PROPERTIES,
+                       message=f"Error: {what} ID not found in {path}",
+                       kafka_error="RuntimeException"))
     return properties
