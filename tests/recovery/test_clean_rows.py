@@ -127,6 +127,21 @@ def test_one_damage_to_logs_that_were_closed_cleanly(
     compare(root, capsysbinary)
 
 
+def test_the_metadata_log_is_no_row(golden: Path, tmp_path: Path) -> None:
+    """The Raft layer opens it without any checkpoints."""
+    root = Path(shutil.copytree(golden / "real/clean", tmp_path / "k"))
+    with seglog.open_data_dir(root) as data:
+        row = sorted(data._result.rows)[0]
+    shutil.rmtree(root / "__cluster_metadata-0")
+    (root / row).rename(root / "__cluster_metadata-0")
+    (root / "recovery-point-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 1\n")
+    with seglog.open_data_dir(root) as data:
+        found, = (one for one in data.report.partitions
+                  if one.directory == "__cluster_metadata-0")
+        assert found.directory not in data._result.rows
+    assert found.recovery_point == 0
+
+
 def test_a_topic_without_an_id_is_no_row(golden: Path, tmp_path: Path,
                                          capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Its report has a finding more."""
