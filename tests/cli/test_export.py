@@ -194,9 +194,10 @@ def test_refusals(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_times_need_a_zone(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text, sentence in (("2026-01-01", "such as 2026-01-01T00:00:00Z"), ("soon", "neither")):
+    for text, sentence in (("2026-01-01", "such as 2026-01-01T00:00:00Z"), ("soon", "neither"),
+                           ("--5", "'--5' is neither")):
         with pytest.raises(SystemExit):
-            main(["export", str(golden / "real" / "clean"), "-o", "-", "--start-time", text])
+            main(["export", str(golden / "real" / "clean"), "-o", "-", f"--start-time={text}"])
         assert sentence in capsys.readouterr().err
 
 

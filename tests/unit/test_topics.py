@@ -106,6 +106,8 @@ def test_times_of_any_kind(built: Any, data: seglog.DataDir) -> None:
     with pytest.raises(TypeError, match="milliseconds"):
         data.to_arrow("clicks", end_timestamp=1.5)  # type: ignore[arg-type]
     assert collect(data.to_arrow("clicks", start_timestamp=stamps[-1] + 1)) == []
+    for end in (-1 << 63, (-1 << 63) + 1):
+        assert collect(data.to_arrow("clicks", end_timestamp=end)) == []
 
 
 def test_what_is_not_there_is_named(data: seglog.DataDir) -> None:

@@ -75,7 +75,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _moment(text: str) -> int:
-    if text.lstrip("-").isdecimal():
+    if text.removeprefix("-").isdecimal():
         return int(text)
     try:
         found = to_millis(datetime.fromisoformat(text))
