@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,9 @@ from seglog.errors import (
     IllegalArgumentError, IllegalStateError, InvalidTopicError, KafkaStorageError,
     LogDirLockedError, RecordTooLargeError,
 )
-from seglog.fragments import FragmentWriter, Job, StreamBatch, check_target, partition_count
+from seglog.fragments import (
+    FragmentWriter, Job, StreamBatch, check_target, exclusive, partition_count,
+)
 from seglog.model import EpochEntry, TopicPartition
 from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE
@@ -325,3 +330,41 @@ def test_a_full_disk_leaves_all_or_nothing(tiny: Path, spare: int) -> None:
     assert left_over(data_dir) == []
     (tiny / "filler").unlink()
     check_sound(data_dir)
+
+
+def test_a_refused_call_leaves_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                              ) -> None:
+    """At each call that the file system may refuse. What is not committed leaves no file that a
+    broker would not start with."""
+    key = TopicPartition("a", 0)
+    for step in itertools.count(1):
+        data_dir = tmp_path / str(step)
+        first = Written(data_dir)
+        first.task({key: make_rows(random.Random(8), 9)})
+        first.publish()
+        before = contents(data_dir)
+        written = Written(data_dir)
+        written.task({key: make_rows(random.Random(9), 9)})
+        left = itertools.count(step, -1)
+        with monkeypatch.context() as patch:
+            for name in ("rename", "fsync", "mkdir", "unlink", "rmdir"):
+                patch.setattr(os, name, partial(_refused_at_last, getattr(os, name), left))
+            try:
+                written.publish()
+            except OSError as error:
+                if "the records are committed" not in str(error):
+                    written.job.end()
+                    assert (contents(data_dir), left_over(data_dir)) == (before, []), step
+                    continue
+        if next(left) > 0:
+            break
+        with exclusive(str(data_dir)):
+            assert contents(data_dir) == add(before, written.rows), step
+    assert step > 20
+
+
+def _refused_at_last(call: Callable[..., object], left: Iterator[int], *args: object,
+                     **options: object) -> object:
+    if next(left) == 1:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return call(*args, **options)

@@ -44,8 +44,8 @@ def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
     write_file(journal, _CONTENT.encode(journal, {"version": _CONTENT.version, "moves": moves}))
     directory = os.path.join(data_dir, UNFINISHED_COMMIT)
     os.mkdir(directory)
-    sync_path(data_dir)
     try:
+        sync_path(data_dir)
         os.rename(journal, os.path.join(directory, _JOURNAL))
     except BaseException:
         with contextlib.suppress(OSError):
