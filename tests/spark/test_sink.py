@@ -124,6 +124,8 @@ def test_topic_and_partition_columns(session: SparkSession, tmp_path: Path) -> N
      "exceeds the maximum configured value of 1000"),
     (["'v' AS value", "array(named_struct('key', cast(null as string), 'value', "
       "cast('x' as binary))) AS headers"], {"topic": "a"}, "[Nn]ull header key"),
+    (["'v' AS value", "if(id = 7, double('NaN'), 0D) AS timestamp"], {"topic": "a"},
+     "Invalid timestamp nan: expected seconds since 1970"),
 ])
 def test_rows_that_are_no_records_leave_nothing(
         session: SparkSession, tmp_path: Path, columns: list[str], options: dict[str, str],

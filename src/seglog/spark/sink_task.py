@@ -25,6 +25,8 @@ _RECORD: Final = ("key", "value", "timestamp", "headers")
 # Bytes of a partition to gather before encoding, so that all batches but the last are full.
 _GATHER_BYTES: Final = 1 << 20
 _GATHER_ALL_BYTES: Final = 64 << 20
+#: Spark's timestamps are microseconds in 64 bits.
+_SECONDS_MAX: Final = 2**63 // 10**6
 
 
 class RowPartitioner:
@@ -129,7 +131,15 @@ def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns: list[Any] = [rows.column(name) for name in names]
     if "timestamp" in names:
         at = names.index("timestamp")
-        if pa.types.is_floating(columns[at].type):  # seconds, as in Spark's cast to a timestamp
-            columns[at] = pc.floor(pc.multiply(columns[at], 1e6)).cast(pa.int64()).cast(
-                pa.timestamp("us"))
+        if pa.types.is_floating(columns[at].type):
+            columns[at] = _timestamps(columns[at])
     return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _timestamps(seconds: pa.Array) -> pa.Array:
+    """As Spark's cast to a timestamp. Raises IllegalArgumentError."""
+    wrong = pc.index(pc.less(pc.abs(seconds), _SECONDS_MAX), False).as_py()
+    if wrong >= 0:
+        raise IllegalArgumentError(f"Invalid timestamp {seconds[wrong].as_py()}: expected seconds "
+                                   f"since 1970, below {_SECONDS_MAX}")
+    return pc.floor(pc.multiply(seconds, 1e6)).cast(pa.int64()).cast(pa.timestamp("us"))
