@@ -194,6 +194,10 @@ def test_what_kafka_refuses() -> None:
     with pytest.raises(IllegalArgumentError, match="can only be appended to control batches"):
         builder.append_control_record(0, ControlType.ABORT, None)
     assert builder.num_records == 0
+    markers = RecordBatchBuilder(is_control_batch=True)
+    for append in (markers.append, markers.try_append):
+        with pytest.raises(IllegalArgumentError, match="can only be appended to control batches"):
+            append(0, b"", b"")
     for fields, message in (
             ({"is_transactional": True}, "without a valid producer ID"),
             ({"producer_id": 1}, "Invalid negative producer epoch"),
@@ -226,6 +230,7 @@ def test_a_built_batch_takes_nothing_more() -> None:
 def test_room_ends_where_the_limit_is() -> None:
     builder = RecordBatchBuilder(write_limit=200)
     assert builder.has_room_for(0, None, b"x" * 1000), "the first record passes any limit"
+    assert not RecordBatchBuilder(write_limit=1).is_full
     builder.append(0, None, b"x" * 60)
     assert builder.estimated_size_in_bytes == 61 + 60 + 8 == builder.uncompressed_bytes_written
     assert builder.has_room_for(0, None, b"x" * 62) and builder.has_room_for_bytes(71)

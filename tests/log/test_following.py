@@ -202,6 +202,18 @@ def test_retention_takes_what_a_reader_has_not_seen(log: UnifiedLog) -> None:
         list(tail)
 
 
+def test_records_that_are_deleted_meanwhile_are_not_read(log: UnifiedLog) -> None:
+    """They stay in their segment, which the reader has open."""
+    for _ in range(10):
+        log.append_as_leader(batch(), 0)
+    tail = SpanTail(log, 0, timeout=0.0, max_bytes=1)
+    next(tail)
+    log.update_high_watermark(10)
+    log.maybe_increment_log_start_offset(5, StartOffsetReason.CLIENT_RECORD_DELETION)
+    with pytest.raises(OffsetOutOfRangeError, match="starting from offset: 5"):
+        list(tail)
+
+
 def test_deleted_segments_are_read_to_their_end(log: UnifiedLog) -> None:
     """A reader that has a segment open reads on when its files are gone."""
     for _ in range(300):

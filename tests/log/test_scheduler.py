@@ -41,6 +41,8 @@ def test_mock_time_stands_still_until_it_is_moved() -> None:
 def test_mock_time_that_ticks_at_each_look() -> None:
     clock = MockTime(auto_tick_ms=3, current_time_ms=0)
     assert [clock.milliseconds(), clock.milliseconds()] == [3, 6]
+    start = clock.nanoseconds()
+    assert clock.nanoseconds() - start == 3_000_000 and clock.milliseconds() == 15
 
 
 def test_tasks_run_by_time_and_then_by_submission() -> None:

@@ -195,9 +195,9 @@ def test_a_log_that_starts_with_the_state_of_another(
     base = source.roll()
     snapshot = Path(source.path, f"{base:020d}.snapshot").read_bytes()
     log = filled(path)
-    synced: list[list[str]] = []
-    monkeypatch.setattr(RealDisk, "sync_directory",
-                        lambda _: synced.append(sorted(one.name for one in path.glob("*9.*"))))
+    synced: list[dict[str, bytes]] = []
+    monkeypatch.setattr(RealDisk, "sync_directory", lambda _: synced.append(
+        {one.name: one.read_bytes() for one in path.glob("*9.*")}))
     log.start_with_state(9, 4, [EpochEntry(1, 4), EpochEntry(2, 7)], snapshot)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, bases(log)) == (
         4, 9, 9, [9])
@@ -205,7 +205,7 @@ def test_a_log_that_starts_with_the_state_of_another(
     assert {*log.producer_manager.active_producers} == {5}
     assert log.first_unstable_offset is not None
     assert (path / f"{9:020d}.snapshot").read_bytes() == snapshot
-    assert f"{9:020d}.snapshot" in synced[-1] and f"{9:020d}.log" in synced[-1]
+    assert synced[-1][f"{9:020d}.snapshot"] == snapshot and f"{9:020d}.log" in synced[-1]
 
 
 # ---- with remote storage ----------------------------------------------------------------------

@@ -276,6 +276,21 @@ def test_a_thread_with_the_logs_lock_checks_nothing_after_stop() -> None:
     assert checked == [1] and checks.remaining == 2
 
 
+def test_a_check_that_fails_under_the_logs_lock_fails_for_everybody() -> None:
+    failures = [OSError(5, "Input/output error")]
+
+    def check(start: int, stop: int) -> list[int]:
+        if failures:
+            raise failures.pop()
+        return []
+
+    checks = DeferredChecks(np.arange(3, dtype=np.int64), np.zeros(3, np.bool_), check,
+                            lambda rows: None, holds_lock=lambda: True)
+    for offset in (1, 1, 2):
+        with pytest.raises(OSError, match="Input/output error"):
+            checks.ensure_offset(offset)
+
+
 def test_who_finds_damage_repairs_it_after_the_checks_of_others() -> None:
     """It leaves that to none of them, so that nobody uses the log in between."""
     begun, released, repairers = threading.Event(), threading.Event(), list[str]()

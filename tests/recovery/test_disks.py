@@ -183,8 +183,22 @@ def test_what_is_kept_is_durable_and_never_overwritten(tmp_path: Path) -> None:
     assert synced == [(kept / "kept-0_a.log@1", b"irst"), (kept, ["kept-0_a.log@1"])]
     (partition / "a.log").write_bytes(b"second")
     disk.keep("a.log", 1)
+    (partition / "a.log").write_bytes(b"3d")
+    disk.keep("a.log", 1)
     assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == {
-        "kept-0_a.log@1": b"irst", "kept-0_a.log@1.1": b"econd"}
+        "kept-0_a.log@1": b"irst", "kept-0_a.log@1.1": b"econd", "kept-0_a.log@1.2": b"d"}
+
+
+@pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
+def test_copies_and_names(tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
+    (tmp_path / "a.log").write_bytes(b"0123456789")
+    disk = disk_of(str(tmp_path))
+    for start, end in ((0, 10), (2, 5), (9, 10)):
+        disk.copy("a.log", start, end, "b.log")
+        assert disk.size("b.log") == end - start
+        assert disk.read("b.log", 0, 10) == b"0123456789"[start:end]
+        assert disk.rename("b.log", "c.log") and not disk.rename("b.log", "c.log")
+        assert disk.size("b.log") is None and disk.size("c.log") == end - start
 
 
 def test_what_a_file_holds_already_is_not_written(tmp_path: Path) -> None:
@@ -192,7 +206,9 @@ def test_what_a_file_holds_already_is_not_written(tmp_path: Path) -> None:
     path.write_bytes(b"12345678")
     before = path.stat()
     for sync in (True, False):
-        disk.replace(path.name, b"12345678", sync=sync)
+        with syncs() as synced:
+            disk.replace(path.name, b"12345678", sync=sync)
+        assert synced == [(path, b"12345678")] * sync, "the last process may not have synced it"
     after = path.stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
     for data in (b"12345679", b"1234567", b"123456789", b""):
