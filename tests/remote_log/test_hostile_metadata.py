@@ -84,15 +84,33 @@ def test_damage_is_left_out_and_named(tmp_path: Path, base: int, damage: Callabl
 
 
 @pytest.mark.parametrize("size", [100, BATCH_BYTES + 100])
-def test_a_write_that_cannot_be_read_back(tmp_path: Path, size: int) -> None:
-    """A log that was closed cleanly is not checked: it continues after a torn batch, or has an
-    offset twice."""
+def test_a_write_after_a_torn_batch(tmp_path: Path, size: int) -> None:
+    """A log that was closed cleanly is not checked: it continues after a torn batch. The write is
+    read, and the damage is named."""
     made = Damaged(tmp_path / "data", lambda file: file.write_bytes(file.read_bytes()[:size]), 25)
     try:
         read = made.task.wait_until_consumed(NUMBER, made.write(ORDERS, 1000), 5000)
         made.task.step()
+        assert read.exception(0) is None
+        assert made.task.skipped and {one.offset for one in made.task.skipped} <= {25, 26, 27}
+        assert made.task.failure is None and 1000 in made.starts(ORDERS)
+    finally:
+        made.task.close()
+        made.logs.shutdown()
+
+
+def test_a_write_that_cannot_be_read_back(tmp_path: Path) -> None:
+    """Its batch is damaged before it is read."""
+    made = Damaged(tmp_path / "data", lambda _: None, 25)
+    try:
+        offset, log = made.write(ORDERS, 1000), made.topic._log(NUMBER)
+        path = Path(log.path, f"{log.segments.base_offsets[-1]:020d}.log")
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        read = made.task.wait_until_consumed(NUMBER, offset, 5000)
+        made.task.step()
         assert isinstance(read.exception(0), RemoteStorageError)
-        assert {one.offset for one in made.task.skipped} <= {25, 26}
         assert made.task.failure is None and 1000 not in made.starts(ORDERS)
     finally:
         made.task.close()

@@ -215,7 +215,12 @@ class EmbeddedMetadataTopic:
             return []
         damage: list[CorruptDataError] = []
         found: list[ConsumedRecord] = []
-        rows = list(self._rows(log, position, damage))
+        rows: list[tuple[int, bytes | None]] = []
+        before = 0  # of the damage, how much comes before the last row
+        for row in self._rows(log, position, damage):
+            rows.append(row)
+            before = len(damage)
+        is_after = len(damage) > before
         end = log.high_watermark  # as of now, so that no row is after it
         for (offset, value), (after, _) in pairwise([*rows, (end, None)]):
             # A batch's CRC does not cover its offset: one that is not between its neighbours' is
@@ -234,8 +239,10 @@ class EmbeddedMetadataTopic:
                 bases = log.segments.base_offsets.tolist()
             following = min([end, *(base for base in bases if base > position)])
             found.append(_lost(log, partition, position, following, damage))
-        elif following == end and damage:  # after the last offset: of one that is there twice
-            found.append(_lost(log, partition, end - 1, end, damage))
+        elif following == end and damage:
+            # All offsets are there. After the last one are bytes of one that is there twice, else
+            # of a write that was cut, in whose place others were written.
+            found.append(_lost(log, partition, end - 1 if is_after else end, end, damage))
         self._positions[partition] = following
         return found
 

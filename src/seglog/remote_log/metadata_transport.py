@@ -13,7 +13,8 @@ __all__ = ["ConsumedRecord", "MetadataTransport"]
 
 class ConsumedRecord(NamedTuple):
     """A record of the topic; its key is ignored. With an `error` it stands for the records from
-    `first_offset` to `offset`, which are damaged or absent."""
+    `first_offset` to `offset`, which are damaged or absent; if `first_offset` is greater, for
+    damaged bytes of none of them."""
 
     partition: int
     offset: int
