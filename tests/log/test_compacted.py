@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import seglog
 from seglog.cleaner.cleaning_states import ABORTED
-from seglog.errors import IllegalStateError, KafkaStorageError
+from seglog.errors import IllegalStateError, KafkaStorageError, RecordValidationError
 from seglog.model import TopicPartition
 from tests.manager.support import entries
 from tests.support.effort import examples, how_many
@@ -32,6 +32,14 @@ def last(log: seglog.EmbeddedLog) -> dict[bytes, bytes]:
     found: dict[bytes, bytes | None] = {
         one.key or b"": one.value for one in log.records(isolation="read_committed")}
     return {key: value for key, value in found.items() if value is not None}
+
+
+def test_what_stays_before_a_refused_batch_is_committed(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "d" / "t-0", config=COMPACT, batch_bytes=1000) as log:
+        with pytest.raises(RecordValidationError, match="without key"):
+            log.append_many([(b"a", b"1" * 900), (None, b"2" * 900)])
+        assert log.log_end_offset == log.last_stable_offset == 1
+        assert log.latest(b"a") == b"1" * 900 and log.keys() == [b"a"]
 
 
 def test_put_get_delete(tmp_path: Path) -> None:

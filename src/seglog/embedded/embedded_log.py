@@ -211,12 +211,14 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         if not memoryview(records).nbytes:
             return range(self.log_end_offset, self.log_end_offset)
         log = self.log
-        info = log.append_each_as_leader(records, self._epoch)
+        try:
+            info = log.append_each_as_leader(records, self._epoch)
+        finally:  # batches before a refused one are committed too
+            with log.lock:  # another thread may have advanced the end further
+                log.update_high_watermark(log.log_end_offset)
         if info.valid_bytes <= 0:
             raise IllegalArgumentError(
                 f"records hold no whole batch in {memoryview(records).nbytes} bytes")
-        with log.lock:  # another thread may have advanced the end further
-            log.update_high_watermark(log.log_end_offset)
         return range(info.first_offset, info.last_offset + 1)
 
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
