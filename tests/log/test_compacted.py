@@ -42,6 +42,35 @@ def test_what_stays_before_a_refused_batch_is_committed(tmp_path: Path) -> None:
         assert log.latest(b"a") == b"1" * 900 and log.keys() == [b"a"]
 
 
+def test_latest_after_a_truncation_and_as_many_new_records(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "d" / "t-0", config=COMPACT) as log:
+        log.append_many([(b"a", b"old"), (b"b", b"1")])
+        log.append(None, key=b"b")
+        assert log.latest(b"a") == b"old" and log.keys() == [b"a"]
+        log.log.truncate_to(2)
+        log.append_many([(b"a", b"new"), (b"c", b"2")])
+        assert last(log) == {key: log.latest(key) for key in (b"b", b"a", b"c")}
+        assert log.keys() == [b"b", b"a", b"c"]
+
+
+def test_latest_while_the_log_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                           ) -> None:
+    with seglog.open(tmp_path / "d" / "t-0", config=COMPACT) as log:
+        for number in range(6):  # one batch each: a batch is truncated as a whole
+            log.append(b"%d" % number, key=b"a")
+        assert log.latest(b"a") == b"5"
+        log.append(None, key=b"a")
+        read = log.to_arrow
+
+        def truncated(*args: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            log.log.truncate_to(3)
+            return read(*args, **options)
+
+        monkeypatch.setattr(log, "to_arrow", truncated)
+        assert log.latest(b"a") == b"2" and log.keys() == [b"a"]
+
+
 def test_put_get_delete(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "d" / "t-0", config=COMPACT) as log:
         assert log.latest(b"a") is None and log.keys() == [] and log.compact() == []

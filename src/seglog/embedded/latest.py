@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from seglog.errors import OffsetOutOfRangeError
-from seglog.storage.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from seglog.embedded.embedded_log import EmbeddedLog
 
 __all__ = ["LatestOffsets"]
 
@@ -20,10 +23,11 @@ class LatestOffsets:
     cleaning or a truncation corrects them.
     """
 
-    def __init__(self, of: LogReader) -> None:
+    def __init__(self, of: EmbeddedLog) -> None:
         self._of, self._lock = of, threading.Lock()
         self._offsets: dict[bytes, int] = {}
-        self._next = 0
+        self._next = self._end = 0  # read completely below one, in part below the other
+        self._generation = of.log.readers.generation
 
     def value(self, key: bytes) -> bytes | None:
         """The key's last committed value; None if there is none, or after a tombstone."""
@@ -58,13 +62,11 @@ class LatestOffsets:
     def _catch_up(self) -> None:
         """Reads the newly committed records."""
         log, offsets = self._of, self._offsets
-        stable = log.last_stable_offset
-        if stable < self._next:  # it was truncated
-            self._forget()
-        while self._next < stable:
+        while self._committed() > self._next:  # in this order: the first may lower the second
+            stable = self._end
             try:
-                for batch in self._of.to_arrow(max(self._next, log.log_start_offset), stable,
-                                           isolation="read_committed", columns=_COLUMNS):
+                for batch in log.to_arrow(max(self._next, log.log_start_offset), stable,
+                                          isolation="read_committed", columns=_COLUMNS):
                     lists = batch.to_pylists()
                     for offset, key, value in zip(lists["offset"], lists["key"], lists["value"],
                                                   strict=True):
@@ -72,8 +74,20 @@ class LatestOffsets:
                         if key is not None and value is not None:
                             offsets[key] = offset
             except OffsetOutOfRangeError:
-                continue  # the start of the log has moved meanwhile
+                continue  # the start of the log has moved meanwhile, or the log was truncated
             self._next = stable
+
+    def _committed(self) -> int:
+        """The offset up to which to read. Forgets what was read if the log was truncated below."""
+        readers = self._of.log.readers
+        generation = readers.generation
+        cut = readers.lowest_cut_since(self._generation)
+        self._generation = generation - generation % 2  # a truncation that goes on counts again
+        stable = self._of.last_stable_offset
+        if stable < self._next or (cut is not None and cut < self._end):
+            self._forget()
+        self._end = stable
+        return stable
 
     def _record(self, offset: int, key: bytes) -> tuple[bool, bytes | None]:
         """(whether the record at the offset has the key, its value)."""
