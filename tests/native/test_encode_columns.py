@@ -225,6 +225,15 @@ def test_types_that_a_column_cannot_have(name: str, column: Any) -> None:
         list(ColumnEncoder([arrow_source(column, name)]))
 
 
+def test_a_refused_column_is_refused_again() -> None:
+    """It must not become a column of nulls at the next call."""
+    table = pa.record_batch({"key": pa.array([b"a"]), "value": pa.array([1])})
+    encoder = ColumnEncoder([arrow_source(table)])
+    for _ in range(2):
+        with pytest.raises(IllegalArgumentError, match="column 'value' of Arrow type"):
+            encoder.next()
+
+
 def test_columns_that_records_do_not_have() -> None:
     with pytest.raises(IllegalArgumentError, match="records have no column 'Value'"):
         _encode(pa.record_batch({"Value": pa.array([b"a"])}))

@@ -172,8 +172,13 @@ cdef class ColumnEncoder:
         self._input.rows = rows
         if rows == 0:
             return False
-        for source in self._sources:
-            source._fill(&self._input)
+        try:
+            for source in self._sources:
+                source._fill(&self._input)
+        except BaseException:
+            # The next call must not take the columns that are not filled for nulls.
+            memset(&self._input, 0, sizeof(slg_input))
+            raise
         return True
 
     cdef bytes _feed(self):
