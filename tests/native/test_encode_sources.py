@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog._native import murmur2
 from seglog._native.encode_columns import ColumnEncoder
 from seglog._native.encode_sources import arrow_source, buffer_source, selected_source
 from seglog.errors import IllegalArgumentError
@@ -61,3 +62,35 @@ def test_wrong_pieces() -> None:
                          (((1, 2), np.zeros(1, np.int32)), ValueError), ((table,), ValueError)):
         with pytest.raises(error):
             list(ColumnEncoder([selected_source([piece])]))
+
+
+class _OneStream:
+    """Gives everybody the same stream."""
+
+    def __init__(self, data: Any) -> None:
+        self.stream = data.__arrow_c_stream__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.stream
+
+
+class _OneArray:
+    """Gives everybody the same array."""
+
+    def __init__(self, data: Any) -> None:
+        self.array = data.__arrow_c_array__()
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        return self.array
+
+
+def test_data_that_somebody_has_taken() -> None:
+    table = pa.record_batch({"value": [b"a"]})
+    stream, array = _OneStream(pa.table(table.to_pydict())), _OneArray(table)
+    pa.RecordBatchReader.from_stream(stream).read_all()
+    pa.record_batch(array)
+    for call in (lambda: arrow_source(stream), lambda: arrow_source(array),
+                 lambda: murmur2.hashes(array), lambda: list(ColumnEncoder([
+                     selected_source([(array.array, np.zeros(1, np.int32))])]))):
+        with pytest.raises(ValueError, match="somebody has taken this Arrow (stream|schema)"):
+            call()

@@ -29,3 +29,7 @@ cdef class ColumnSource:
     cdef int _aim(self, slg_input *rows, slg_input_column column, str name, ArrowSchema *schema,
                   ArrowArray *array, int64_t first) except -1
     cdef int _check_names(self) except -1
+
+
+cdef ArrowSchema *schema_of(object capsule) except NULL
+cdef ArrowArray *array_of(object capsule) except NULL

@@ -62,8 +62,7 @@ cdef class ColumnSource:
             if selection.shape[0] == 0:
                 continue
             self._owner = (capsules, selection)
-            self._schema = <ArrowSchema *>PyCapsule_GetPointer(capsules[0], b"arrow_schema")
-            self._array = <ArrowArray *>PyCapsule_GetPointer(capsules[1], b"arrow_array")
+            self._schema, self._array = schema_of(capsules[0]), array_of(capsules[1])
             self._check_names()
             self._selection, self._selected = &selection[0], selection.shape[0]
             return True
@@ -128,6 +127,27 @@ cdef class ColumnSource:
         return 0
 
 
+cdef object _taken(str what):
+    # Who takes a struct out of its capsule leaves one behind whose pointers dangle.
+    return ValueError(f"somebody has taken this Arrow {what} already")
+
+
+cdef ArrowSchema *schema_of(object capsule) except NULL:
+    """The schema in a capsule, which keeps it; ValueError if it was moved out."""
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, b"arrow_schema")
+    if schema.release == NULL:
+        raise _taken("schema")
+    return schema
+
+
+cdef ArrowArray *array_of(object capsule) except NULL:
+    """The array in a capsule, which keeps it; ValueError if it was moved out."""
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, b"arrow_array")
+    if array.release == NULL:
+        raise _taken("array")
+    return array
+
+
 cdef str _text(const char *text):
     return "" if text == NULL else text.decode("utf-8", "replace")
 
@@ -158,6 +178,8 @@ def arrow_source(data, name=None):
         source._owner = data.__arrow_c_stream__()
         source._stream = <ArrowArrayStream *>PyCapsule_GetPointer(
             source._owner, b"arrow_array_stream")
+        if source._stream.release == NULL:
+            raise _taken("stream")
         with nogil:
             code = source._stream.get_schema(source._stream, &source._own_schema)
         if code != 0:
@@ -166,8 +188,7 @@ def arrow_source(data, name=None):
         source._schema = &source._own_schema
     elif hasattr(data, "__arrow_c_array__"):
         source._owner = data.__arrow_c_array__()
-        source._schema = <ArrowSchema *>PyCapsule_GetPointer(source._owner[0], b"arrow_schema")
-        source._array = <ArrowArray *>PyCapsule_GetPointer(source._owner[1], b"arrow_array")
+        source._schema, source._array = schema_of(source._owner[0]), array_of(source._owner[1])
     else:
         raise TypeError(f"{type(data).__name__} has neither __arrow_c_stream__ nor "
                         "__arrow_c_array__")

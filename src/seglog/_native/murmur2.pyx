@@ -1,7 +1,6 @@
 """The hash of Kafka's producers over keys in memory: one, or an Arrow column of them."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
@@ -11,6 +10,7 @@ from seglog._native.capi_columns cimport (
     SLG_INPUT_KEY, ArrowArray, ArrowSchema, slg_input, slg_input_arrow, slg_murmur2,
     slg_murmur2_column,
 )
+from seglog._native.encode_sources cimport array_of, schema_of
 from seglog._native.status cimport check
 
 import numpy as np
@@ -62,8 +62,8 @@ cdef object numbers_of(object column, str what, type dtype, column_function func
     if not hasattr(column, "__arrow_c_array__"):
         raise TypeError(f"{type(column).__name__} has no __arrow_c_array__")
     owner = column.__arrow_c_array__()
-    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(owner[0], b"arrow_schema")
-    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(owner[1], b"arrow_array")
+    cdef ArrowSchema *schema = schema_of(owner[0])
+    cdef ArrowArray *array = array_of(owner[1])
     memset(&rows, 0, sizeof(rows))
     rows.rows = array.length
     status = slg_input_arrow(&rows, SLG_INPUT_KEY, schema, array, 0, &error)
