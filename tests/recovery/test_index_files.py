@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seglog._native.index import search_entries
 from seglog._native.window import WindowSource
-from seglog.model import AbortedTxn
+from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.index_files import (
     OFFSET_ENTRY, TIME_ENTRY, OffsetIndexFile, TimeIndexFile, TxnIndexFile,
@@ -108,6 +108,33 @@ def test_an_offset_index_takes_rising_offsets_until_it_is_full(tmp_path: Path) -
     assert index.is_full and index.entries == 3 and index.lookup(12) == (12, 50)
     with pytest.raises(LoaderFailure, match=r"append to a full index \(size = 3\)"):
         index.append(14, 120)
+
+
+def test_a_time_index_keeps_room_for_the_last_entry(tmp_path: Path) -> None:
+    """TimeIndex.isFull."""
+    index = TimeIndexFile(RealDisk(str(tmp_path)), "i", 10, 3 * TIME_ENTRY.size)
+    for timestamp in (5, 6):
+        assert not index.is_full
+        index.maybe_append(TimestampOffset(timestamp, 10 + timestamp))
+    assert index.is_full
+    with pytest.raises(LoaderFailure, match=r"append to a full time index \(size = 2\)"):
+        index.maybe_append(TimestampOffset(7, 17))
+    index.append_last(TimestampOffset(7, 17))
+    assert index.entries == 3 and index.last_entry == TimestampOffset(7, 17)
+
+
+@pytest.mark.parametrize(("offset", "kept"), [(10, 0), (12, 0), (13, 1), (15, 1), (16, 2), (99, 2)])
+def test_a_truncation_keeps_the_entries_below_the_offset(tmp_path: Path, offset: int, kept: int
+                                                         ) -> None:
+    """OffsetIndex.truncateTo, TimeIndex.truncateTo: the batch of an entry at the offset goes."""
+    disk = RealDisk(str(tmp_path))
+    offsets, times = OffsetIndexFile(disk, "i", 10, 1200), TimeIndexFile(disk, "t", 10, 1200)
+    for number, last in enumerate((12, 15)):
+        offsets.append(last, 100 * number)
+        times.maybe_append(TimestampOffset(number, last))
+    for index in (offsets, times):
+        index.truncate_to(offset)
+        assert index.entries == kept
 
 
 @pytest.mark.parametrize(("base", "expected"), [(2**63 - 2, -2**63 + 3), (2**62, 2**62 + 5)])

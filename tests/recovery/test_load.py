@@ -18,6 +18,7 @@ import pytest
 import seglog
 from seglog.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
+from seglog.recovery import partition_plan
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport, PartitionReport
@@ -269,6 +270,18 @@ def test_hostile_files_in_a_partition(tmp_path: Path) -> None:
             ("file-kind", name(7, ".log")), ("file-kind", name(8, ".log")),
             ("file-kind", name(9, ".snapshot")), ("file-foreign", "notes.txt"),
             ("name-not-canonical", "5.log"), ("orphan-index", name(4, ".timeindex"))}
+
+
+def test_findings_name_their_segments_in_every_chunk(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_plan, "CHUNK_SEGMENTS", 2)
+    path = partition(data_dir(tmp_path), "t-0", 6)
+    wrong = [name(base, ".index") for base in (3, 4)]
+    for one in wrong:
+        (path / one).unlink()
+        (path / one).write_bytes(bytes(5))
+    with seglog.open_data_dir(tmp_path, level="full") as data:
+        assert [one.file for one in data.report.findings if one.code == "index-size"] == wrong
 
 
 def test_a_name_that_kafka_dies_of(tmp_path: Path) -> None:

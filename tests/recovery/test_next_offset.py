@@ -61,3 +61,15 @@ def test_a_search_continues_in_the_next_chunk(tmp_path: Path) -> None:
         for target in (0, edge - 1, 2 * count - 1):
             assert next_offset_from(fd, path, 0, end, 0, target) == 2 * count
         assert next_offset_from(fd, path, 0, end, 7, 2 * count) == 7
+
+
+def test_a_search_reads_no_crc(tmp_path: Path) -> None:
+    """As Kafka's: after a clean shutdown a log with damaged records ends where it ended before."""
+    one, path = batch(2), str(tmp_path / f"{0:020d}.log")
+    first, broken, last = (offset.to_bytes(8, "big") + one[8:] for offset in (0, 2, 4))
+    Path(path).write_bytes(first + broken[:-1] + bytes([broken[-1] ^ 1]) + last)
+    end = 3 * len(one)
+    with opened_log(path) as fd:
+        assert [find_offset(fd, path, 0, end, offset) for offset in (3, 4)] == [
+            (2, len(one)), (4, 2 * len(one))]
+        assert next_offset_from(fd, path, 0, end, 0, 1) == 6

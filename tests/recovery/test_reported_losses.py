@@ -115,6 +115,14 @@ def test_the_first_index_entry_that_the_log_contradicts_is_reported(tmp_path: Pa
         "file": name(0, ".timeindex"), "position": 0, "found": 77}
 
 
+def test_an_index_names_an_offset_of_its_batch(tmp_path: Path) -> None:
+    """A lookup of another one before the batch would begin after it."""
+    path = written(tmp_path / "data", {0: [batch(2) for _ in range(4)]}, clean=True)
+    for offset, is_wrong in ((1, True), (2, False), (3, False)):
+        (path / name(0, ".index")).write_bytes(struct.pack(">ii", offset, SIZE))
+        assert (found(path.parent, "index-not-a-batch") is not None) is is_wrong
+
+
 def test_a_log_that_ends_below_its_start_loses_all(tmp_path: Path) -> None:
     root = tmp_path / "data"
     written(root, {0: [batch(2)], 2: [batch(2), batch(2)]})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from seglog.config import LogConfig
 from seglog.model import TimestampOffset
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.index_files import TIME_ENTRY
+from seglog.recovery.next_offset import _BATCHES_PER_CHUNK
 from seglog.recovery.segment_files import SegmentFiles
 from tests.log.test_fast_path import batch
 
@@ -28,6 +30,19 @@ def test_a_batch_is_the_largest_only_if_its_timestamp_is_above_the_indexed_one(
     segment.truncate_log(len(data))
     assert segment.max_timestamp() == TimestampOffset(*largest)
     assert (tmp_path / f"{0:020d}.log").read_bytes() == data
+
+
+def test_of_equal_timestamps_the_first_is_the_largest(tmp_path: Path) -> None:
+    """LogSegment.loadLargestTimestamp, after truncateTo; also over many batches."""
+    one, count = batch(2, timestamp=4), _BATCHES_PER_CHUNK + 3
+    whole = np.tile(np.frombuffer(one, np.uint8), (count, 1))
+    whole[:, :8] = (2 * np.arange(count)).astype(">i8").view(np.uint8).reshape(count, 8)
+    whole.tofile(tmp_path / f"{0:020d}.log")
+    segment = SegmentFiles(RealDisk(str(tmp_path)), 0, LogConfig())
+    segment.open_indexes()
+    segment.max_seen = TimestampOffset(5, 1)
+    segment.truncate_log(whole.size - len(one))
+    assert segment.max_timestamp() == TimestampOffset(5, 1)
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 1])

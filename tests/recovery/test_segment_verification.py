@@ -11,19 +11,29 @@ import seglog
 from seglog.recovery import segment_verification
 from seglog.recovery.scans import Extent
 from seglog.recovery.segment_verification import verify_extent
+from tests.oracle import legacy
 from tests.recovery.test_claims import batch
 
 
-def test_positions_are_those_of_the_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", [3, 3 << 30])
+def test_positions_are_those_of_the_segment(tmp_path: Path, base: int) -> None:
     rng = random.Random(1)
-    first, sound, broken = (batch(base, 3, rng) for base in (0, 3, 6))
+    first, sound, broken = (batch(base + n, 3, rng) for n in (-3, 0, 3))
     log = tmp_path / "whole.log"
     log.write_bytes(first + sound + broken[:-1] + bytes([broken[-1] ^ 1]))
-    check = verify_extent(Extent(str(log), len(first), log.stat().st_size), 3, "t-0")
+    check = verify_extent(Extent(str(log), len(first), log.stat().st_size), base, "t-0")
     [found] = check.findings
-    assert (found.code, found.directory, found.file) == ("batch-crc", "t-0", f"{3:020}.log")
+    assert (found.code, found.directory, found.file) == ("batch-crc", "t-0", f"{base:020}.log")
     assert (found.position, found.bytes) == (len(sound), len(broken))
-    assert (check.batch_count, check.record_count, check.next_offset) == (1, 3, 6)
+    assert (check.batch_count, check.record_count, check.next_offset) == (1, 3, base + 3)
+
+
+def test_a_message_of_an_old_format_is_a_record(tmp_path: Path) -> None:
+    log = tmp_path / "whole.log"
+    log.write_bytes(b"".join(legacy.encode(legacy.Message(offset, 1, None, b"v", 1000))
+                             for offset in range(3)))
+    check = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0")
+    assert (check.findings, check.batch_count, check.record_count) == ([], 3, 3)
 
 
 def test_after_too_many_bad_batches_the_rest_of_a_segment_is_one(

@@ -13,6 +13,7 @@ from seglog.recovery.producer_folding import fold_batches
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.txn_entries import encode_entries
 from tests.oracle import batch as oracle
+from tests.recovery.test_log_loader import load, written
 
 
 def data(offset: int, producer_id: int, transactional: bool) -> oracle.Batch:
@@ -88,3 +89,11 @@ def test_kafka_accepts_entries_that_do_not_rise_from_the_base_offset_on(
         [told] = [one for one in found.report.findings if one.file == f"{10:020d}.txnindex"]
     assert told.found == last
     assert (told.action == "none") == accepted
+
+
+def test_records_are_stable_up_to_the_batch_of_an_open_transaction(tmp_path: Path) -> None:
+    path = written(tmp_path / "t-0", {0: b"".join(map(oracle.encode, (
+        data(0, 8, False), data(1, 7, True), data(2, 8, True))))})
+    log = load(path)
+    assert (log.log_end_offset, log.first_unstable_offset) == (3, 1)
+    log.close()
