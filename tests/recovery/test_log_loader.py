@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import seglog
 from seglog._native.scan import PROBLEM_DTYPE, FileClass, PartitionListing
 from seglog._native.status import Status
 from seglog.config import LogConfig
@@ -25,7 +26,7 @@ from seglog.recovery.scans import Extent, SegmentScans
 from seglog.storage.txn_entries import encode_entries
 from tests.log.test_fast_path import batch
 from tests.recovery.test_disks import Ears
-from tests.recovery.test_load import name
+from tests.recovery.test_load import codes, data_dir, name
 from tests.support.synced import syncs
 
 FAR = (1 << 31) + 1  # beyond what an index entry holds, also from one below
@@ -214,4 +215,32 @@ def test_segments_that_a_swap_replaces_leave_the_table(tmp_path: Path, clean: bo
     assert log.segments.base_offsets.tolist() == [0, 1, 4]
     assert [log.segments.get(base).size for base in (0, 1, 4)] == [
         len(at(0)), 2 * len(at(1)), len(at(4))]
+    log.close()
+
+
+def test_an_index_whose_log_is_swapped_in_is_no_orphan(tmp_path: Path) -> None:
+    path = written(data_dir(tmp_path / "data") / "t-0", {0: at(0), 5: b""})
+    (path / name(5, ".log")).rename(path / name(5, ".log.swap"))
+    with seglog.open_data_dir(path.parent, level="full") as data:
+        assert codes(data.report).isdisjoint({"orphan-index", "index-missing"})
+    load_log(str(path), inputs(clean=True)).close()
+    assert name(5, ".index") in names(path, ".index")
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_transactions_that_a_recovery_does_not_find_leave_a_segment_that_is_split(
+        tmp_path: Path, is_missing: bool) -> None:
+    """Durably: an offset index that was missing comes after it."""
+    path = written(tmp_path / "t-0", {10: at(10) + at(10 + FAR)})
+    (path / name(10, ".txnindex")).write_bytes(bytes(34))
+    if is_missing:
+        (path / name(10, ".index")).unlink()
+    with syncs() as synced:
+        log = load_log(str(path), inputs(clean=True))
+    assert log.segments.base_offsets.tolist() == [10, 10 + FAR]
+    assert not (path / name(10, ".txnindex")).read_bytes()
+    files = [one.name for one, _ in synced]
+    [emptied] = [row for row, file in enumerate(files) if ".txnindex" in file]
+    [split] = [row for row, file in enumerate(files) if file == name(10, ".log.cleaned")]
+    assert (emptied < split) is is_missing
     log.close()

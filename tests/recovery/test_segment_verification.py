@@ -30,10 +30,11 @@ def test_positions_are_those_of_the_segment(tmp_path: Path, base: int) -> None:
 
 def test_a_message_of_an_old_format_is_a_record(tmp_path: Path) -> None:
     log = tmp_path / "whole.log"
-    log.write_bytes(b"".join(legacy.encode(legacy.Message(offset, 1, None, b"v", 1000))
-                             for offset in range(3)))
+    messages = [legacy.Message(offset, 1, None, b"v", 1000) for offset in range(5)]
+    log.write_bytes(b"".join(map(legacy.encode, [*messages[:2], legacy.wrap(messages[2:], 1)])))
     check = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0")
-    assert (check.findings, check.batch_count, check.record_count) == ([], 3, 3)
+    assert (check.findings, check.next_offset) == ([], 5)
+    assert (check.batch_count, check.record_count) == (3, 3), "a wrapper has no count"
 
 
 def test_after_too_many_bad_batches_the_rest_of_a_segment_is_one(
