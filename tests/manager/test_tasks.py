@@ -11,7 +11,7 @@ import pytest
 
 import seglog
 from seglog.config import BrokerConfig, LogConfig
-from seglog.errors import ConfigError, KafkaStorageError
+from seglog.errors import ConfigError, InvalidRecordError, KafkaStorageError
 from seglog.log.scheduler import MockTime, Scheduler
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
@@ -19,6 +19,7 @@ from seglog.manager.directories import LogDirectory
 from seglog.model import TopicPartition
 from tests.manager.records import NOW_MS, fill
 from tests.manager.support import entries, make_dir
+from tests.oracle import legacy
 from tests.support.waiting import wait_for
 
 N0, N1 = TopicPartition("new", 0), TopicPartition("new", 1)
@@ -312,6 +313,11 @@ def test_metrics_of_logs_come_and_go_with_them(tmp_path: Path) -> None:
     assert values[appended.format("MessagesIn")]["Count"] == log.log_end_offset == 15
     assert values[appended.format("BytesIn")]["Count"] == log.size
     assert values[appended.format("ProduceMessageConversions")]["Count"] == 0
+    mixed = b"".join(legacy.encode(legacy.Message(n, n, value=b"v", timestamp=5)) for n in (0, 1))
+    with pytest.raises(InvalidRecordError, match="not the same as the first batch's magic byte"):
+        log.append_as_leader(mixed, 0)
+    assert manager.metrics.snapshot()[
+        "kafka.server:type=BrokerTopicMetrics,name=InvalidMagicNumberRecordsPerSec"]["Count"] == 1
     manager.update_topic_config("new", {"compression.type": "gzip"})
     fill(log, 2)
     follower = manager.get_or_create_log(N1)

@@ -477,15 +477,23 @@ def test_an_epoch_begins_with_an_empty_log(tmp_path: Path, start: int, code: set
 
 
 def test_a_listener_hears_of_each_segment_that_is_verified(tmp_path: Path) -> None:
-    partition(data_dir(tmp_path / "k"), "t-0", 3)
+    partition(data_dir(tmp_path / "k", clean=False), "t-0", 3)
     heard: list[tuple[str, int, int]] = []
+    recovered: list[tuple[str, str, int]] = []
 
     class Hearing(NullListener):
+        def recovery_planned(self, directory: str, count: int) -> None:
+            recovered.append(("planned", directory, count))
+
+        def segments_recovered(self, directory: str, count: int, size: int) -> None:
+            recovered.append(("done", directory, count))
+
         def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
             heard.append((directory, count, size))
 
     load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.VERIFY), Hearing())
     assert heard == [("t-0", 1, 0)] * 3
+    assert recovered == [("planned", "t-0", 3)] + [("done", "t-0", 1)] * 3
 
 
 @pytest.mark.parametrize("file", ["leader-epoch-checkpoint", "partition.metadata"])

@@ -9,6 +9,7 @@ import pytest
 from seglog._native.scan import list_partition
 from seglog.config import LogConfig
 from seglog.recovery.disk import RealDisk
+from seglog.recovery.findings import Finding
 from seglog.recovery.loading_passes import ListedFiles, tidy
 from tests.recovery.test_log_loader import at
 
@@ -63,3 +64,26 @@ def test_a_directory_with_the_name_of_a_file_is_not_opened(tmp_path: Path, name:
 def test_a_swapped_snapshot_is_one_of_the_log(tmp_path: Path) -> None:
     found = listed(tmp_path, f"{0:020d}.log", f"{7:020d}.snapshot.swap")
     assert 7 in found.snapshots
+
+
+@pytest.mark.parametrize("name", ["7.snapshot", "+7.snapshot", f"{7:020d}.snapshot"])
+def test_a_snapshot_counts_however_its_number_is_written(tmp_path: Path, name: str) -> None:
+    found = listed(tmp_path, f"{0:020d}.log", name)
+    assert list(found.snapshots.offsets) == [7] and found.snapshots[7] == name
+
+
+def test_a_swapped_file_of_no_segment_is_only_renamed(tmp_path: Path) -> None:
+    name = f"{7:020d}.log.cleaned"
+    found = listed(tmp_path, f"{0:020d}.log", f"{name}.swap")
+    assert (found.opened, found.orphans, found.base_offsets.tolist()) == ({}, {}, [0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{0:020d}.log", name]
+
+
+def test_a_replacement_that_was_not_complete_is_reported(tmp_path: Path) -> None:
+    swap, cleaned = f"{7:020d}.log.swap", f"{7:020d}.index.cleaned"
+    for name in (f"{0:020d}.log", swap, cleaned):
+        (tmp_path / name).touch()
+    found: list[Finding] = []
+    tidy(list_partition(str(tmp_path)), RealDisk(str(tmp_path)), LogConfig(), found.append)
+    assert sorted((one.code, one.file) for one in found) == [
+        ("swap-incomplete", swap), ("temporary-cleaned", cleaned)]
