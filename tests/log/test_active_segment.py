@@ -11,6 +11,7 @@ from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError
 from seglog.log import active_segment
 from tests.log.test_fast_path import NOW, batch, open_log
+from tests.log.test_segments import Logged
 
 
 def test_the_age_of_a_written_segment_needs_no_read(
@@ -63,3 +64,29 @@ def test_the_edges_of_a_roll(tmp_path: Path) -> None:
     assert not rolls(waited=500) and rolls(waited=501)
     assert not rolls(offset=2**31 - 1) and rolls(offset=2**31) and rolls(offset=-1)
     log.close()
+
+
+@pytest.mark.parametrize(("offset", "bases"), [(0, [0]), (1, [0, 1])])
+def test_a_segment_that_a_truncation_empties_begins_anew(
+        tmp_path: Path, offset: int, bases: list[int]) -> None:
+    """LogSegment.truncateTo; one with records keeps its age."""
+    made = Logged(tmp_path, segment_ms=1000)
+    for _ in range(2):
+        made.append(timestamp=-1)
+    made.time.sleep(1000)
+    made.log.truncate_to(offset)
+    made.time.sleep(1)
+    for _ in range(2):
+        made.append(timestamp=-1)
+    assert made.bases == bases
+
+
+def test_an_index_entry_is_due_an_interval_after_a_truncation(tmp_path: Path) -> None:
+    """LogSegment.truncateTo."""
+    made = Logged(tmp_path, index_interval_bytes=len(batch()))
+    for _ in range(2):
+        made.append()
+    made.log.truncate_to(1)
+    for entries in (0, 0, 1):
+        made.append()
+        assert made.log.active.index_entries == entries

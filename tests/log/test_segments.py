@@ -98,32 +98,6 @@ def test_without_timestamps_the_clock_counts(tmp_path: Path) -> None:
     assert made.bases == [0, 2]
 
 
-@pytest.mark.parametrize(("offset", "bases"), [(0, [0]), (1, [0, 1])])
-def test_a_segment_that_a_truncation_empties_begins_anew(
-        tmp_path: Path, offset: int, bases: list[int]) -> None:
-    """LogSegment.truncateTo; one with records keeps its age."""
-    made = Logged(tmp_path, segment_ms=1000)
-    for _ in range(2):
-        made.append(timestamp=-1)
-    made.time.sleep(1000)
-    made.log.truncate_to(offset)
-    made.time.sleep(1)
-    for _ in range(2):
-        made.append(timestamp=-1)
-    assert made.bases == bases
-
-
-def test_an_index_entry_is_due_an_interval_after_a_truncation(tmp_path: Path) -> None:
-    """LogSegment.truncateTo."""
-    made = Logged(tmp_path, index_interval_bytes=len(batch()))
-    for _ in range(2):
-        made.append()
-    made.log.truncate_to(1)
-    for entries in (0, 0, 1):
-        made.append()
-        assert made.log.active.index_entries == entries
-
-
 def test_compaction_lag_shortens_the_life_of_a_segment(tmp_path: Path) -> None:
     made = Logged(tmp_path, cleanup_policy="compact", max_compaction_lag_ms=10)
     made.append(timestamp=NOW)
