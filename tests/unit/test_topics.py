@@ -110,6 +110,23 @@ def test_times_of_any_kind(built: Any, data: seglog.DataDir) -> None:
         assert collect(data.to_arrow("clicks", end_timestamp=end)) == []
 
 
+def test_bounds_at_the_ends_of_64_bits(built: Any, data: seglog.DataDir) -> None:
+    rows = len(built[1]["clicks", 0]["read_uncommitted"])
+    least, most = -1 << 63, (1 << 63) - 1
+    for bounds, count in (({"end_timestamp": least}, 0), ({"start_timestamp": most}, 0),
+                          ({"start_timestamp": least, "end_timestamp": most}, rows),
+                          ({"start_offset": least, "end_offset": most}, rows)):
+        assert len(collect(data.to_arrow("clicks", ["offset"], **bounds))) == count
+    one = seglog.TopicPartition("clicks", 0)
+    for side in ("start_offset", "end_offset"):
+        for value in (least - 1, most + 1):
+            for bound in (value, {one: value}):
+                with pytest.raises(ValueError, match=f"^{side} must be between"):
+                    data.to_arrow("clicks", **{side: bound})
+        with pytest.raises(TypeError, match=f"^{side} must be an integer"):
+            data.to_arrow("clicks", **{side: "5"})
+
+
 def test_what_is_not_there_is_named(data: seglog.DataDir) -> None:
     for words, sentence in (("order", "topic order is not here; did you mean 'orders'?"),
                             ("ORDERS-EU", "did you mean 'orders-eu'?"),

@@ -223,13 +223,11 @@ cdef class RecordOrigin:
         self.partition = partition
         self.by_time = start_timestamp is not None or end_timestamp is not None
         self.first = INT64_MIN if start_timestamp is None else start_timestamp
-        self.last = INT64_MAX if end_timestamp is None else end_timestamp
-        if end_timestamp is not None:
-            # Before the least time there is none.
-            if self.last == INT64_MIN:
-                self.first = INT64_MAX
-            else:
-                self.last -= 1
+        self.last = INT64_MAX
+        if end_timestamp == INT64_MIN:  # no time is before this one
+            self.first, self.last = INT64_MAX, INT64_MIN
+        elif end_timestamp is not None:
+            self.last = end_timestamp - 1
         decoded = [name for name in self.projection.names if name in COLUMNS]
         if self.by_time:
             decoded += [name for name in ("offset", "timestamp") if name not in decoded]

@@ -52,6 +52,8 @@ class TopicStream(ColumnStream):
                  batch_rows: int = 16384, on_partition: Callable[[TopicPartition], None]
                  = lambda tp: None, **options: Any) -> None:
         check_isolation(isolation)
+        _check_offsets("start_offset", start_offset)
+        _check_offsets("end_offset", end_offset)
         names = tuple(TOPIC_COLUMNS if columns is None else columns)
         Projection(names, origin=True)  # a wrong name is an error now
         self.isolation = isolation
@@ -158,6 +160,12 @@ class _Reader:
 
 def _of(bound: OffsetBound, tp: TopicPartition) -> int | None:
     return bound.get(tp) if isinstance(bound, Mapping) else bound
+
+
+def _check_offsets(name: str, bound: OffsetBound) -> None:
+    for offset in bound.values() if isinstance(bound, Mapping) else (bound,):
+        if offset is not None:
+            int64(name, offset)
 
 
 def to_millis(moment: TimeBound) -> int | None:
