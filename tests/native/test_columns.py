@@ -279,6 +279,19 @@ def test_errors_pass_through_a_stream(open_decoder: Callable[..., RecordDecoder]
     assert pa.table(Stream([])).num_rows == 0
 
 
+def test_a_failed_stream_fails_again(open_decoder: Callable[..., RecordDecoder]) -> None:
+    """A consumer that asks again must not take the records before the error for all of them."""
+    def broken() -> Iterator[RecordColumns]:
+        yield next(open_decoder(max_rows=3))
+        raise RuntimeError("the disk is gone")
+
+    reader = pa.RecordBatchReader.from_stream(Stream(broken()))
+    assert reader.read_next_batch().num_rows == 3
+    for _ in range(3):
+        with pytest.raises(Exception, match="RuntimeError: the disk is gone"):
+            reader.read_next_batch()
+
+
 def test_two_threads_have_a_decoder_each(open_decoder: Callable[..., RecordDecoder]) -> None:
     pool = ColumnPool(keep=4)
     expected = merged(list(open_decoder()))

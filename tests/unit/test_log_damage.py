@@ -151,6 +151,25 @@ def test_a_corrupt_batch_ends_a_stream_after_all_before_it(
             list(PartitionLog.open(path).batches())
 
 
+def test_a_failed_pass_fails_again(source: BuiltLog, tmp_path: Path) -> None:
+    """The next call must not report the end; a new iteration begins at the start."""
+    path = copy(source, tmp_path)
+    poke(sorted(path.glob("*.log"))[1], 40, b"\xff\xff")
+    for threads in (0, 2):
+        stream = PartitionLog.open(path).to_arrow(threads=threads)
+        before = 0
+        with pytest.raises(CorruptDataError) as first:
+            for part in stream:
+                before += len(part)
+        for _ in range(2):
+            with pytest.raises(CorruptDataError) as again:
+                next(stream)
+            assert str(again.value) == str(first.value)
+        assert before > 0 and len(next(iter(stream))) > 0
+        stream.close()
+        assert next(stream, None) is None
+
+
 def test_a_torn_last_segment_ends_the_log(source: BuiltLog, tmp_path: Path) -> None:
     for number, cut in enumerate([1, 16, 17, 18, 30, 60, 61, 62, -1]):
         path, last = copy(source, tmp_path / str(number)), source.entries[-1]

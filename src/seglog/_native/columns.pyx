@@ -333,6 +333,12 @@ cdef class _Stream:
     cdef object iterator
     cdef Projection projection
     cdef bytes failure
+    cdef int code
+
+    cdef int fail(self, int code, bytes text) noexcept:
+        """Keeps the error: asked again, an iterator that failed would look like the end."""
+        self.code, self.failure, self.iterator = code, text, None
+        return code
 
 
 cdef int _stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
@@ -345,6 +351,8 @@ cdef int _stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with g
     cdef _Stream source = <_Stream>stream.private_data
     cdef RecordColumns columns
     out.release = NULL
+    if source.failure is not None:
+        return source.code
     try:
         columns = next(source.iterator, None)
         if columns is None:
@@ -354,12 +362,10 @@ cdef int _stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with g
     except BaseException as failure:
         # A file may have a name in no encoding. An error here would look like the stream's end.
         text = f"{type(failure).__name__}: {failure}"
-        source.failure = text.encode("utf-8", "backslashreplace")
-        return EIO
+        return source.fail(EIO, text.encode("utf-8", "backslashreplace"))
     if not slg_export_columns(columns.set, source.projection.order, source.projection.count,
                               out):
-        source.failure = b"no memory for an Arrow array"
-        return ENOMEM
+        return source.fail(ENOMEM, b"no memory for an Arrow array")
     return 0
 
 

@@ -222,23 +222,32 @@ def _tell(decoder: RecordDecoder, ending: Ending) -> None:
 
 
 class Pass(Iterator[RecordColumns]):
-    """One pass through a stream. `join` waits for the threads that decode for it."""
+    """One pass through a stream. `join` waits for the threads that decode for it.
+
+    After an error it raises that error again until it is closed: the generator would only end, and
+    the records before the error look like all.
+    """
 
     def __init__(self, batches: Generator[RecordColumns], join: Callable[[], None]) -> None:
         self._batches, self._join = batches, join
+        self._failure: Exception | None = None
         self.is_begun = self.is_over = False
 
     def __next__(self) -> RecordColumns:
         self.is_begun = True
+        if self._failure is not None:
+            raise self._failure
         try:
             return next(self._batches)
-        except BaseException:
+        except BaseException as error:
             self.is_over = True
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                self._failure = error
             raise
 
     def close(self) -> None:
         """Stops decoding, and waits until the threads have closed their files."""
-        self.is_over = True
+        self.is_over, self._failure = True, None
         self._batches.close()
         self._join()
 
@@ -251,7 +260,8 @@ class ColumnStream(ClosedByWith):
     """A lazy stream of record batches that can be used repeatedly.
 
     A new iteration, and every consumer of the C stream interface, reads the same from the start;
-    only a pass that was begun and not finished continues. `begin` starts one pass.
+    only a pass that was begun and not finished continues. After an error `next`, and a consumer of
+    the C stream interface that asks again, get the same error again. `begin` starts one pass.
     """
 
     def __init__(self, columns: tuple[str, ...], begin: Callable[[], Pass],
