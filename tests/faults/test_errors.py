@@ -4,12 +4,13 @@ arrives where one that nothing disturbed does."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.box import CHANGES, DENIED, FULL_DISK, IO, QUESTIONS, Box, points
+from tests.faults.box import CHANGES, DENIED, FULL_DISK, IO, QUESTIONS, Box, points, snapshot
 from tests.faults.directories import Damaged, names
 from tests.faults.test_kill import End, end_of
 from tests.support.effort import quick_each
@@ -109,3 +110,29 @@ def test_reads_and_writes_may_be_short(refusals: Refusals) -> None:
     refusals.load()  # as the expectation: two loads
     assert end_of(answer, refusals.root)[:3] == refusals.expected[:3]
     assert refusals.load_to_end() == refusals.expected
+
+
+@pytest.mark.parametrize("name", [
+    "log-start-offset-checkpoint", "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint", "cleaner-offset-checkpoint", "meta.properties"])
+def test_a_recovery_replaces_no_file_that_cannot_be_read(
+        box: Box, golden_copy: Callable[[str], Path], name: str) -> None:
+    """A checkpoint that failed to be read counted as empty and was replaced: the log starts were
+    lost. (CheckpointFileWithFailureHandler.read: the directory goes offline.)"""
+    root = golden_copy("real/unclean")
+    (root / "log-start-offset-checkpoint").write_text("0\n1\nplain-none 0 3\n")
+    (root / "cleaner-offset-checkpoint").write_text("0\n0\n")
+    before = snapshot(root)
+
+    def recover(**faults: Any) -> dict[str, Any]:
+        return box.run("command", under=root, faults={"name": name, "calls": "read", **faults},
+                       arguments=["load", "--recover", str(root)])
+
+    assert recover(at=1, action=IO, sticky=FOR_GOOD)["result"] == {"status": 2}
+    assert snapshot(root) == before
+    for point in range(1, 8):  # a disk that fails now and then
+        answer = recover(at=point, action=IO, sticky=ONCE)
+        starts = (root / "log-start-offset-checkpoint").read_text()
+        assert "plain-none 0 3\n" in starts, (point, answer)
+        if answer["calls"] < point:
+            break

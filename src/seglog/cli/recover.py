@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from seglog._native.scan import list_partition
+from seglog.cli.access import require_access, require_quarantine
 from seglog.cli.bar import LoadBar
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
@@ -40,21 +41,12 @@ from seglog.storage.ownership import chown_command
 from seglog.recovery.rows import directory_row, finding_row, partition_row
 from seglog.recovery.segment_verification import staying, verify_extent
 from seglog.storage.checkpoint_files import write_offset_checkpoint
-from seglog.storage.paths import (
-    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
-    LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, DirectoryKind,
-)
+from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, DirectoryKind
 
 __all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "dry_run", "recover_directories",
            "report_duplicates"]
 
 _REBUILT = "segment-rebuilt"
-# The files at the top of a data directory that must open. (A checkpoint is replaced, not written
-# to. Without this check one that cannot be read would count as empty and be lost.)
-_READ_AT_START: Final = (
-    (LOCK_FILE, os.R_OK | os.W_OK), *((name, os.R_OK) for name in (
-        META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
-        HIGH_WATERMARK_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,10 +339,10 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
         if settings.quarantine is not None and _is_inside(settings.quarantine, path):
             raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
                               "for a partition directory and stop")
-        _require_access(root)
+        require_access(root)
         require_identity(path)
     if settings.quarantine is not None:
-        _require_quarantine(settings.quarantine)
+        require_quarantine(settings.quarantine)
     with ExitStack() as stack:
         recoveries = []
         for path in paths:
@@ -362,49 +354,6 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
 def _is_inside(path: str, directory: str) -> bool:
     real = os.path.realpath(directory)
     return os.path.commonpath([os.path.realpath(path), real]) == real
-
-
-def _require_quarantine(path: str) -> None:
-    """Raises KafkaStorageError if no directory can be made at `path`, before a log is changed whose
-    bytes it must keep."""
-    path = os.path.abspath(path)
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    if not os.path.isdir(path):
-        raise KafkaStorageError(errno.ENOTDIR, "this is no directory, and --quarantine needs one; "
-                                "nothing was changed", path)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise KafkaStorageError(errno.EACCES, "this user may not write here, where --quarantine "
-                                "keeps bytes; nothing was changed", path)
-
-
-def _require_access(root: RootDirectory) -> None:
-    """Raises KafkaStorageError for the first directory or file that this user may not change, so
-    that no recovery fails halfway. Root may change everything."""
-    if os.geteuid() == 0:
-        return
-    if not os.access(root.path, os.R_OK | os.W_OK | os.X_OK):
-        raise _no_access(root.path)
-    for name, mode in _READ_AT_START:
-        path = os.path.join(root.path, name)
-        if os.path.isfile(path) and not os.access(path, mode):
-            raise _no_access(path)
-    for partition in root.partitions:
-        path = os.path.join(root.path, partition.name)
-        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise _no_access(path)
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False) and not os.access(
-                        entry.path, os.R_OK | os.W_OK):
-                    raise _no_access(entry.path)
-
-
-def _no_access(path: str) -> KafkaStorageError:
-    owner = os.stat(path).st_uid
-    return KafkaStorageError(
-        errno.EACCES, "this user may not read and write it; run the recovery as its owner (user "
-        f"{owner}) or as root", path)
 
 
 class _Closable(Protocol):

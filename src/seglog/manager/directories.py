@@ -164,12 +164,18 @@ class LogDirectory:
                 raise KafkaStorageError(error.errno, message, path) from error
 
     def read_or_reset(self, name: str, stays_online: bool = False) -> dict[TopicPartition, int]:
-        """Reads a checkpoint at start: one that cannot be read counts as empty."""
+        """Reads a checkpoint at start: one that cannot be read counts as empty.
+
+        With `stays_online` the directory does not go offline for malformed content, and the file
+        is replaced at the end. So one that the file system fails raises KafkaStorageError.
+        """
         try:
-            if stays_online:
-                return read_offset_checkpoint(os.path.join(self.path, name))
-            return self.read_checkpoint(name)
+            if not stays_online:
+                return self.read_checkpoint(name)
+            return read_offset_checkpoint(os.path.join(self.path, name))
         except (MalformedCheckpointError, KafkaStorageError) as error:
+            if stays_online and isinstance(error, KafkaStorageError):
+                raise
             _log.warning("Error occurred while reading %s file of directory %s, resetting %s",
                          name, self.path, _RESETS[name], exc_info=error)
             return {}
