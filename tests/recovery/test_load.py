@@ -238,6 +238,17 @@ def test_malformed_top_level_files_are_findings(tmp_path: Path) -> None:
         assert data.meta_properties is None
 
 
+def test_a_link_in_the_place_of_a_checkpoint_is_a_finding_of_its_own(tmp_path: Path) -> None:
+    """Kafka reads through it (CheckpointFile.read), so no directory goes offline."""
+    root = data_dir(tmp_path / "data")
+    (tmp_path / "elsewhere").write_text("0\n1\nt 0 3\n")
+    (root / "log-start-offset-checkpoint").symlink_to(tmp_path / "elsewhere")
+    with seglog.open_data_dir(root) as data:
+        found = {one.file: one for one in data.report.directory_findings}[
+            "log-start-offset-checkpoint"]
+        assert (found.code, "offline" in found.action) == ("file-kind", False)
+
+
 @pytest.mark.parametrize(("content", "what"), [
     (b"", "node"), (bytes(40), "node"), (b"version=0\nbroker.id=1\n", "cluster")])
 def test_an_empty_meta_properties_is_a_finding(tmp_path: Path, content: bytes, what: str) -> None:

@@ -151,8 +151,19 @@ def _checkpoint(path: str, name: str, report: Report) -> dict[TopicPartition, in
         report(finding("checkpoint-malformed", file=name, message=str(error), action=action,
                        position=error.position, expected=error.expected, found=error.found))
     except KafkaStorageError as error:
-        report(finding("file-unreadable", file=name, message=str(error)))
+        _unreadable(path, name, error, report)
     return {}
+
+
+def _unreadable(path: str, name: str, error: KafkaStorageError, report: Report) -> None:
+    if os.path.islink(os.path.join(path, name)):
+        # CheckpointFile.read and PropertiesUtils follow it; Utils.atomicMoveWithFallback replaces.
+        report(finding("file-kind", file=name, message="a symbolic link, which is not followed "
+                       "here: put the file itself in its place",
+                       action="reads the file behind it, and replaces the link by a file when it "
+                       "writes"))
+    else:
+        report(finding("file-unreadable", file=name, message=str(error)))
 
 
 def _meta(path: str, report: Report) -> MetaProperties | None:
@@ -164,7 +175,7 @@ def _meta(path: str, report: Report) -> MetaProperties | None:
                        kafka_error="RuntimeException"))
         return None
     except KafkaStorageError as error:
-        report(finding("file-unreadable", file=META_PROPERTIES, message=str(error)))
+        _unreadable(path, META_PROPERTIES, error, report)
         return None
     if properties is None:
         report(finding("meta-properties-missing", file=META_PROPERTIES, message=_MISSING_META))
