@@ -292,6 +292,20 @@ def test_a_failed_stream_fails_again(open_decoder: Callable[..., RecordDecoder])
             reader.read_next_batch()
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_error_without_a_text_ends_no_stream_silently() -> None:
+    def broken() -> Iterator[RecordColumns]:
+        raise Wordless
+        yield
+
+    with pytest.raises(Exception, match="Wordless"):
+        pa.RecordBatchReader.from_stream(Stream(broken())).read_all()
+
+
 def test_two_threads_have_a_decoder_each(open_decoder: Callable[..., RecordDecoder]) -> None:
     pool = ColumnPool(keep=4)
     expected = merged(list(open_decoder()))

@@ -361,7 +361,10 @@ cdef int _stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with g
             raise ValueError("the iterator gave other columns than the stream's")
     except BaseException as failure:
         # A file may have a name in no encoding. An error here would look like the stream's end.
-        text = f"{type(failure).__name__}: {failure}"
+        try:
+            text = f"{type(failure).__name__}: {failure}"
+        except BaseException:  # its own text
+            text = type(failure).__name__
         return source.fail(EIO, text.encode("utf-8", "backslashreplace"))
     if not slg_export_columns(columns.set, source.projection.order, source.projection.count,
                               out):
