@@ -1,0 +1,125 @@
+"""What a listener of a load hears, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.recovery.callbacks import NullListener
+from seglog.recovery.findings import Finding
+from seglog.recovery.load_report import LoadReport, PartitionReport
+from seglog.recovery.loader import LoadOptions, load_directory
+from seglog.recovery.partition_plan import LoadLevel
+from tests.oracle.batch import Batch, Record, encode
+from tests.recovery.test_load import data_dir, name, partition
+
+
+class Recorder(NullListener):
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+
+    def load_started(self, partitions: int, threads: int) -> None:
+        self.heard.append(("load_started", partitions, threads))
+
+    def partition_started(self, directory: str) -> None:
+        self.heard.append(("partition_started", directory))
+
+    def segments_listed(self, directory: str, count: int) -> None:
+        self.heard.append(("segments_listed", directory, count))
+
+    def segments_loaded(self, directory: str, count: int, thread: int) -> None:
+        self.heard.append(("segments_loaded", directory, count))
+
+    def segments_recovered(self, directory: str, count: int, size: int) -> None:
+        self.heard.append(("segments_recovered", directory, count))
+
+    def finding(self, found: Finding) -> None:
+        self.heard.append(("finding", found.code))
+
+    def partition_loaded(self, report: PartitionReport) -> None:
+        self.heard.append(("partition_loaded", report.directory))
+
+    def done(self, report: LoadReport) -> None:
+        self.heard.append(("done", report.segments))
+
+
+def test_a_dry_recovery_reports_each_segment_once(tmp_path: Path) -> None:
+    root = data_dir(tmp_path, clean=False)
+    path = partition(root, "t-0")
+    for base in range(4):
+        data = encode(Batch(base, 0, [Record(base, 5)], base_timestamp=5, max_timestamp=5))
+        for suffix in (".log", ".index", ".timeindex"):
+            (path / name(base, suffix)).write_bytes(data if suffix == ".log" else b"")
+    heard = Recorder()
+    load_directory(str(root), LoadOptions(LoadLevel.VERIFY), heard)
+    assert [one[2] for one in heard.heard if one[0] == "segments_recovered"] == [1, 1, 1, 1]
+
+
+def test_what_a_listener_hears(tmp_path: Path) -> None:
+    root = data_dir(tmp_path / "data")
+    partition(root, "a-0", segments=3)
+    (partition(root, "b-0") / "x").touch()
+    recorder = Recorder()
+    report = seglog.open_data_dir(root, listener=recorder).report
+    assert recorder.heard == [
+        ("load_started", 2, 1),
+        ("partition_started", "a-0"), ("segments_listed", "a-0", 3),
+        ("partition_started", "b-0"), ("segments_listed", "b-0", 1),
+        ("segments_loaded", "a-0", 3), ("segments_loaded", "b-0", 1),
+        ("partition_loaded", "a-0"), ("finding", "file-foreign"), ("partition_loaded", "b-0"),
+        ("done", 4)]
+    heard = Recorder()
+    seglog.open_data_dir(root, listener=heard, num_segment_loading_threads=4)
+    assert sorted(heard.heard[1:]) == sorted(recorder.heard[1:])
+    assert [code for event, code, *_ in heard.heard if event == "finding"] == list(report.counts)
+
+
+def test_what_a_listener_raises_ends_the_load(golden: Path) -> None:
+    class Full(NullListener):
+        """A progress bar whose pipe is closed."""
+
+        def partition_loaded(self, report: PartitionReport) -> None:
+            raise BrokenPipeError
+
+    for threads in (1, 3):
+        with pytest.raises(BrokenPipeError):
+            seglog.open_data_dir(golden / "real/clean", listener=Full(),
+                                 num_segment_loading_threads=threads)
+
+
+def test_a_listener_hears_what_is_found_in_the_data_directory(tmp_path: Path) -> None:
+    data_dir(tmp_path / "k")
+    (tmp_path / "k" / "log-start-offset-checkpoint").write_text("no checkpoint")
+    heard: list[Finding] = []
+
+    class Hearing(NullListener):
+        def finding(self, found: Finding) -> None:
+            heard.append(found)
+
+    with seglog.open_data_dir(tmp_path / "k", listener=Hearing()) as data:
+        assert heard and list(data.report.findings) == heard
+
+
+def test_a_listener_hears_of_each_segment_that_is_verified(tmp_path: Path) -> None:
+    partition(data_dir(tmp_path / "k", clean=False), "t-0", 3)
+    heard: list[tuple[str, int, int]] = []
+    recovered: list[tuple[str, str, int]] = []
+
+    class Hearing(NullListener):
+        def recovery_planned(self, directory: str, count: int) -> None:
+            recovered.append(("planned", directory, count))
+
+        def segments_recovered(self, directory: str, count: int, size: int) -> None:
+            recovered.append(("done", directory, count))
+
+        def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
+            heard.append((directory, count, size))
+
+    load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.VERIFY), Hearing())
+    assert heard == [("t-0", 1, 0)] * 3
+    assert recovered == [("planned", "t-0", 3)] + [("done", "t-0", 1)] * 3
