@@ -28,6 +28,17 @@ def test_known_divisions() -> None:
     assert divide([OffsetRange(A, 5, 5), OffsetRange(B, 9, 3)], 4, 1) == []
 
 
+@pytest.mark.parametrize(("least", "most", "option"), [
+    (None, 1, "'maxRecordsPerPartition' of 1"), (1 << 31, None, "'minPartitions' of 2147483648")])
+def test_more_tasks_than_spark_can_run(least: int | None, most: int | None, option: str) -> None:
+    """The end of a damaged log may be any number; it took all memory."""
+    end = 1 << 62
+    with pytest.raises(ValueError, match=f"^Option {option} divides the offsets 1 to {end - 1} of "
+                                         r"t-1 into [\d,]+ tasks, and all into "):
+        divide([OffsetRange(A, 1, 11), OffsetRange(B, 1, end)], least, most)
+    assert sizes(divide([OffsetRange(A, 1, 11)], 1 << 31, None)) == [1] * 10
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_divisions_cover_each_offset_once(seed: int) -> None:
     rnd = random.Random(seed)
