@@ -319,9 +319,10 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         """The first record at or after a time; None if all are earlier (Kafka: ListOffsets).
 
         LATEST_TIMESTAMP (-1) and EARLIEST_TIMESTAMP (-2) return the log end and start offset with
-        timestamp -1. MAX_TIMESTAMP (-3) returns the first record with the largest timestamp. The
-        values for remote storage (-5, -6), which is not read here, return offset -1. Raises
-        CorruptDataError if damage prevents the search, ValueError for other negative values. With
+        timestamp -1. MAX_TIMESTAMP (-3) returns the first record with the largest timestamp, and,
+        as in Kafka (RecordBatch.offsetOfMaxTimestamp), None if only a batch that was compacted to
+        nothing has it. The values for remote storage (-5, -6), not read here, return offset -1.
+        Raises CorruptDataError if damage prevents the search, ValueError for other negatives. With
         `on_damage="skip"` only records count that `to_arrow(on_damage="skip")` returns.
         """
         view, timestamp_ms = self._view, int64("timestamp_ms", timestamp_ms)
