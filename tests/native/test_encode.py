@@ -132,6 +132,21 @@ def test_a_refused_record_leaves_the_batch_as_it_was() -> None:
     assert BatchEncoder(2**62).append(2**62 + 2**31 - 1, 0, None, None) > 0
 
 
+def test_a_record_that_comes_while_headers_are_read_counts_for_itself() -> None:
+    """As one of another thread would."""
+    batch = BatchEncoder()
+
+    def headers() -> Any:
+        assert batch.append(0, 5, None, b"of another", max_size=1 << 20) > 0
+        yield "h", b"1"
+
+    assert batch.append(1, 5, None, b"v", headers(), max_size=BATCH_OVERHEAD + 1) == 0
+    other = BatchEncoder()
+    other.append(0, 5, None, b"of another")
+    wanted, batch = other.append(1, 5, None, b"v", [("h", b"1")]), BatchEncoder()
+    assert batch.append(1, 5, None, b"v", headers()) == wanted
+
+
 def test_a_batch_ends_below_two_gibibytes() -> None:
     encoder = BatchEncoder()
     encoder.append(0, 0, None, b"")

@@ -129,9 +129,10 @@ cdef class BatchEncoder:
         cdef uint8_t *at
         cdef size_t before
         with critical_section(self):
+            # First, because an iterator of headers may run other threads, and append itself.
+            owners = self._record(&record, offset, timestamp, key, value, headers)
             before = self._batch.size
             self._batch.max_size = max_size
-            owners = self._record(&record, offset, timestamp, key, value, headers)
             status = slg_encode_add(&self._batch, &record, &at, &self._error)
             if status == SLG_MORE:
                 self._grow(<size_t>self._error.expected)
