@@ -25,11 +25,14 @@ demo: .venv/ready
 PYTEST_WORKERS := -n auto --dist loadfile --no-loadscope-reorder
 
 # Without the judges, which take long (tests/support/effort.py), and in memory where there is enough:
-# most of the time of the tests on a disk is its syncs. ALL=1 runs the judges too, on the disk.
+# most of the time of the tests on a disk is its syncs. ALL=1 runs the judges too, and first, on the
+# disk, as it does crashes and faults; tests that ARGS names are all on the disk then.
+PYTEST = SEGLOG_INSTALLED=1 SEGLOG_QUICK=$(if $(ALL),,1) .venv-test/bin/pytest $(PYTEST_WORKERS)
+NAMED = $(findstring tests/,$(ARGS))
 test: .venv-test/ready
 	@.ci/need java || true
-	TMPDIR=$(if $(ALL),$${TMPDIR:-/tmp},$$(.ci/need scratch)) SEGLOG_INSTALLED=1 \
-	    SEGLOG_QUICK=$(if $(ALL),,1) .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
+	$(if $(ALL),TMPDIR=$${TMPDIR:-/tmp} $(PYTEST) $(if $(NAMED),,-m on_disk) $(ARGS))
+	$(if $(and $(ALL),$(NAMED)),,TMPDIR=$$(.ci/need scratch) $(PYTEST) $(if $(ALL),-m "not on_disk") $(ARGS))
 
 test-all: ALL := 1
 test-all: test
