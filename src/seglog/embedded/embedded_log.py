@@ -139,7 +139,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         self._epoch = 0 if latest is None else latest.epoch
         self._is_closed = False
         self._guard, self._transactions = threading.Lock(), set[int]()
-        self._latest = LatestOffsets(self)
+        self._latest = LatestOffsets(self, log.readers)
         log.update_high_watermark(log.log_end_offset)
         schedule = directory.scheduler.schedule
         self._tasks = [schedule("recovery-point-checkpoint", directory.checkpoint, _CHECKPOINT_MS,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 from seglog.errors import OffsetOutOfRangeError
-
-if TYPE_CHECKING:
-    from seglog.embedded.embedded_log import EmbeddedLog
+from seglog.log.readers import LogReaders
+from seglog.storage.log_reader import LogReader
 
 __all__ = ["LatestOffsets"]
 
@@ -20,14 +18,14 @@ class LatestOffsets:
 
     Reads the log once, and then what was appended since the last call. A key whose last record is a
     tombstone has no entry. Entries are checked against the log when they are used, so a round of
-    cleaning or a truncation corrects them.
+    cleaning or a truncation corrects them. `readers` are the log's, which know its truncations.
     """
 
-    def __init__(self, of: EmbeddedLog) -> None:
-        self._of, self._lock = of, threading.Lock()
+    def __init__(self, of: LogReader, readers: LogReaders) -> None:
+        self._of, self._readers, self._lock = of, readers, threading.Lock()
         self._offsets: dict[bytes, int] = {}
         self._next = self._end = 0  # read completely below one, in part below the other
-        self._generation = of.log.readers.generation
+        self._generation = readers.generation
 
     def value(self, key: bytes) -> bytes | None:
         """The key's last committed value; None if there is none, or after a tombstone."""
@@ -79,7 +77,7 @@ class LatestOffsets:
 
     def _committed(self) -> int:
         """The offset up to which to read. Forgets what was read if the log was truncated below."""
-        readers = self._of.log.readers
+        readers = self._readers
         generation = readers.generation
         cut = readers.lowest_cut_since(self._generation)
         self._generation = generation - generation % 2  # a truncation that goes on counts again
