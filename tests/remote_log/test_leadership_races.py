@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread, Timer
 
@@ -317,13 +318,20 @@ def failed(error: Exception) -> Future[None]:
     return done
 
 
+@contextmanager
+def late_events(tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No event is read back in time."""
+    with monkeypatch.context() as patched:
+        patched.setattr(tiering.tiering.metadata, "update_remote_log_segment_metadata",
+                        lambda _: failed(RemoteMetadataTimeoutError("late")))
+        yield
+
+
 def test_a_copy_whose_last_event_is_not_read_back_in_time(
         tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run announces the end of the copy again. (Kafka uploads the segment again.)"""
     tiering.append(12)
-    with monkeypatch.context() as patched:
-        patched.setattr(tiering.tiering.metadata, "update_remote_log_segment_metadata",
-                        lambda _: failed(RemoteMetadataTimeoutError("late")))
+    with late_events(tiering, monkeypatch):
         for _ in range(2):
             tiering.copy()
             assert tiering.storage.starts() == tiering.bases()[:1]
@@ -368,9 +376,7 @@ def test_a_copy_whose_last_event_is_late_and_whose_segment_is_deleted(
         tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not count as copied, and local retention keeps its records."""
     tiering.append(12)
-    with monkeypatch.context() as patched:
-        patched.setattr(tiering.tiering.metadata, "update_remote_log_segment_metadata",
-                        lambda _: failed(RemoteMetadataTimeoutError("late")))
+    with late_events(tiering, monkeypatch):
         tiering.copy()
     deleted, = tiering.segments()
     assert tiering.task(ExpirationTask).delete_segment(deleted)
@@ -383,9 +389,7 @@ def test_a_copy_whose_last_event_is_late_and_whose_remote_log_is_deleted(
     """A later task does not announce it."""
     tiering.append(12)
     metadata = tiering.tiering.metadata
-    with monkeypatch.context() as patched:
-        patched.setattr(metadata, "update_remote_log_segment_metadata",
-                        lambda _: failed(RemoteMetadataTimeoutError("late")))
+    with late_events(tiering, monkeypatch):
         tiering.copy()
     deleted, = tiering.segments()
     tiering.tiering.stop_partitions([KEY], delete_remote_log=True)
