@@ -15,6 +15,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
 from seglog.manager.table import LogTable
+from seglog.model import TopicPartition
 from tests.cleaner.support import append, records, roll
 from tests.manager.compacting import COMPACT, T0, manager_of as compacting
 from tests.manager.moving import N0, begin, current, manager_of, new_log
@@ -53,6 +54,29 @@ def test_a_move_goes_on_after_a_restart(roots: list[Path], is_deleted: bool) -> 
         assert [mover.step(1 << 20) for _ in range(100)][-1] is MoveState.PROMOTED
         assert payload(current(manager)) == bytes_
         assert current(manager).log_start_offset == (copied - 1 if is_deleted else 0)
+
+
+@pytest.mark.parametrize("resumes", [
+    seglog.LogManager.resume_move,
+    lambda manager, key: manager.alter_replica_log_dir(key, manager.log_dirs[1])])
+def test_a_copy_gets_the_topic_id_that_a_crash_left_out(
+        roots: list[Path], resumes: Callable[[seglog.LogManager, TopicPartition], FutureLogMover]
+        ) -> None:
+    """A broker takes a log without one for stray."""
+    manager, _ = manager_of(roots)
+    with manager:
+        topic_id = new_log(manager, roots[0]).topic_id
+        begin(manager, roots[1])
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None
+    Path(future.path, "partition.metadata").unlink()
+    manager, _ = manager_of(roots)
+    with manager:
+        assert resumes(manager, N0).run() is MoveState.PROMOTED
+        assert current(manager).topic_id == topic_id
+    manager, _ = manager_of(roots)
+    with manager:
+        assert current(manager).topic_id == topic_id
 
 
 @pytest.mark.parametrize("row", [0, 1])

@@ -85,6 +85,17 @@ class LogMoves:
             state.cleaning.move_begins(key)
             return FutureLogMover(self, key)
 
+    def resume(self, key: TopicPartition) -> FutureLogMover | None:
+        """See LogManager.resume_move."""
+        state = self._state
+        with state.lock:
+            current, future = self.logs(key)
+            if current is None or future is None:
+                return None
+            if future.topic_id is None and current.topic_id is not None:
+                future.assign_topic_id(current.topic_id)  # a crash came before its file
+            return FutureLogMover(self, key)
+
     def logs(self, key: TopicPartition) -> tuple[UnifiedLog | None, UnifiedLog | None]:
         """The current log, and the future one."""
         return self._state.table.get(key), self._state.table.get(key, is_future=True)

@@ -137,9 +137,7 @@ class LogOperations(ProcessBound, ABC):
     def resume_move(self, topic_partition: TopicPartition) -> FutureLogMover | None:
         """Continues an earlier move, also one from before a restart; None if there is none."""
         self._require_running()
-        current, future = self._moves.logs(topic_partition)
-        return None if current is None or future is None else FutureLogMover(
-            self._moves, topic_partition)
+        return self._moves.resume(topic_partition)
 
     def replace_current_with_future_log(self, topic_partition: TopicPartition) -> None:
         """Replaces the current log of a partition by its future log; the old one is then deleted as
