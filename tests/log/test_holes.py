@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,25 @@ def test_a_compacted_log_has_gaps_that_are_no_holes(written: Path) -> None:
     log.write_bytes(bytes(len(whole)))
     assert cut_to_first_hole(str(written), 0, compacted=True) == at
     assert bases(written)[-1] == at
+
+
+@pytest.mark.parametrize("checkpoint", [None, b"\xff", b"0\n1\nt 0 many\n"])
+def test_a_log_that_was_compacted_has_them_whatever_its_settings_are_now(
+        tmp_path: Path, checkpoint: bytes | None) -> None:
+    """A killed process loses nothing, also if the next one does not know of the compaction."""
+    config = CONFIG | {"cleanup.policy": "compact"}
+    with seglog.open(tmp_path / "of" / "t-0", config=config) as log:
+        for number in range(30):
+            log.append(b"." * 120, key=b"%d" % (number % 3 if number < 20 else number))
+        log.compact()
+        expected = [record.offset for record in log.records()]
+        assert expected == list(range(17, 30))
+        shutil.copytree(tmp_path / "of", tmp_path / "killed", ignore=lambda *_: [".lock"])
+    if checkpoint is not None:
+        (tmp_path / "killed" / "cleaner-offset-checkpoint").write_bytes(checkpoint)
+    with seglog.open(tmp_path / "killed" / "t-0") as log:
+        assert log.log_end_offset == 30
+        assert [record.offset for record in log.records()] == expected
 
 
 def test_a_compacted_log_opens_after_zeros(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
     recovery_point = directory.recovery_point(key)
     if not is_clean and os.path.isdir(place):
         cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate,
-                          compacted=settings.compact)
+                          compacted=settings.compact or directory.was_compacted(key))
     return UnifiedLog.create(
         place, settings, scheduler=directory.scheduler, failures=directory.failures,
         log_start_offset=directory.log_start_offset(key), recovery_point=recovery_point,

@@ -14,14 +14,17 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from seglog.embedded.embedded_cleaning import EmbeddedCleaning
-from seglog.errors import KafkaStorageError, LogDirLockedError
+from seglog.errors import KafkaStorageError, LogDirLockedError, MalformedCheckpointError
 from seglog.forks import ProcessBound, ending
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import Scheduler
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.directories import LogDirectory
 from seglog.model import TopicPartition
-from seglog.storage.paths import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from seglog.storage.checkpoint_files import read_offset_checkpoint
+from seglog.storage.paths import (
+    CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
+)
 from seglog.storage.textfile import sync_path
 
 __all__ = ["SharedDirectory"]
@@ -97,6 +100,15 @@ class SharedDirectory(ProcessBound):
         """Whether the log needs no recovery."""
         return key in self._clean or (self._directory.had_clean_shutdown
                                       and key not in self._dirty)
+
+    def was_compacted(self, key: TopicPartition) -> bool:
+        """Whether a cleaner may have worked on the log, whatever its settings are now."""
+        path = os.path.join(self.path, CLEANER_OFFSET_CHECKPOINT)
+        try:
+            return key in read_offset_checkpoint(path)
+        except (MalformedCheckpointError, KafkaStorageError) as error:
+            _log.warning("%s cannot be read: %s", path, error)
+            return True
 
     def recovery_point(self, key: TopicPartition) -> int:
         """The offset below which the log is known to be durable."""
