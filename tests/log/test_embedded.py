@@ -22,7 +22,7 @@ from seglog.errors import (
 )
 from seglog.manager.directories import LogDirectory
 from seglog.storage.checkpoint_files import read_offset_checkpoint
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 MARKER, LOCK = ".kafka_cleanshutdown", ".lock"
 SECONDS = 120.0
@@ -349,6 +349,23 @@ def test_transactions(tmp_path: Path) -> None:
         assert len(values(log)) == 11
     with seglog.open(tmp_path / "t-0") as log, log.transaction() as later:
         later.append(b"e")
+
+
+def test_a_transaction_begins_when_no_append_is_at_work(tmp_path: Path) -> None:
+    """An append moves the producers in memory without the GIL."""
+    with seglog.open(tmp_path / "t-0") as log:
+        begun = threading.Event()
+
+        def begin() -> None:
+            with log.transaction():
+                begun.set()
+
+        beginning = threading.Thread(target=begin, daemon=True)
+        with log.log.lock:
+            beginning.start()
+            assert not begun.wait(.2)
+        assert begun.wait(PATIENCE)
+        beginning.join()
 
 
 def test_a_transaction_that_a_crash_left_open_is_aborted_by_the_next(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.log.verification_guard import VerificationGuard
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
+from tests.support.waiting import PATIENCE
 
 START_MS = 1_700_000_000_000
 
@@ -250,3 +251,18 @@ def test_a_follower_that_gets_transactions_of_one_producer_at_once(path: Path) -
     assert follower.committed()[1] == leader.committed()[1] == [(1, 0), (1, 3)]
     leader.log.close()
     follower.log.close()
+
+
+def test_the_state_of_producers_waits_for_an_append(tmp_path: Path) -> None:
+    """An append moves them in memory without the GIL."""
+    log, told = Log(tmp_path / "t-0").log, threading.Event()
+
+    def ask() -> None:
+        log.state_without_files()
+        told.set()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    with log.lock:
+        asking.start()
+        assert not told.wait(.2)
+    assert told.wait(PATIENCE)

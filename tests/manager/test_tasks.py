@@ -17,6 +17,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.directories import LogDirectory
 from seglog.model import TopicPartition
+from seglog.storage.producer_state import ProducerState
 from tests.manager.records import NOW_MS, fill
 from tests.manager.support import entries, make_dir
 from tests.oracle import legacy
@@ -364,6 +365,17 @@ def test_gauges_of_directories_and_their_values(tmp_path: Path) -> None:
         producers = "kafka.server:type=ReplicaManager,name=ProducerIdCount"
         assert manager.metrics.snapshot()[producers]["Value"] == 2
     assert gauges() == {} and producers not in manager.metrics.snapshot()
+
+
+def test_producers_are_counted_without_reading_them(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append moves them in memory without the GIL, and a metric does not wait for its lock."""
+    manager, _ = manager_of(tmp_path / "k")
+    with manager:
+        fill(manager.get_or_create_log(N0), 1, producer_id=7, sequence=0)
+        monkeypatch.setattr(ProducerState, "entries", None)
+        assert manager.metrics.snapshot()[
+            "kafka.server:type=ReplicaManager,name=ProducerIdCount"]["Value"] == 1
 
 
 def test_threads_of_a_manager_end_with_it(tmp_path: Path) -> None:

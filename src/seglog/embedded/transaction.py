@@ -50,7 +50,8 @@ class Transaction(ProcessBound):
         self.producer_id = producer_id
         self._log, self._leader_epoch = log, leader_epoch
         self._codec, self._batch_bytes = codec, batch_bytes
-        known = log.producer_manager.last_entry(producer_id)
+        with log.lock:
+            known = log.producer_manager.last_entry(producer_id)
         self._epoch = 0 if known is None else max(known.producer_epoch, 0)
         self._sequence = 0 if known is None else (known.last_sequence + 1) % _SEQUENCES
         self._is_written = known is not None and known.current_txn_first_offset is not None

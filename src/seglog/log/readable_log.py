@@ -147,7 +147,8 @@ class ReadableLog(ProcessBound):
 
     @property
     def producers(self) -> ProducerState:
-        """The state of the producers at the log's end."""
+        """The state of the producers at the log's end, which appends change: for the thread that
+        holds `lock`. `active_producers` is for any thread."""
         return self.producer_manager.state
 
     @property
@@ -448,7 +449,8 @@ class ReadableLog(ProcessBound):
 
     def state_without_files(self) -> dict[str, Any]:
         """The part of `state` that reads no file."""
-        return state_without_files(self.producers, self.leader_epochs)
+        with self.lock:
+            return state_without_files(self.producers, self.leader_epochs)
 
 
 def _options(columns: Sequence[str] | None, include_control: bool) -> DecodeOptions:

@@ -238,7 +238,7 @@ class LogTable:
     def producer_count(self, now_ms: int) -> int:
         """The number of producers of current logs."""
         return (sum(logs.producer_count(now_ms) for logs in self.unopened())
-                + sum(len(log.producers.entries) for log in self.opened_current().values()))
+                + sum(log.producer_id_count for log in self.opened_current().values()))
 
     def opened_of_topic(self, topic: str) -> list[UnifiedLog]:
         """Current and future logs of a topic that are objects."""
