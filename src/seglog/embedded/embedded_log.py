@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import Any, Final
 
 from seglog.arguments import int32, int64, offset, optional
@@ -284,9 +285,14 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
                                 self._batch_bytes)
             try:
                 yield begun
-            except BaseException:
-                with suppress(ForkedProcessError):  # the parent ends the transaction
+            except BaseException as error:
+                try:
                     begun.end(ControlType.ABORT)
+                except ForkedProcessError:
+                    pass  # the parent ends the transaction
+                except KafkaStorageError:
+                    if not isinstance(error, KafkaStorageError):
+                        raise
                 raise
             begun.end(ControlType.COMMIT)
         finally:
@@ -389,6 +395,16 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         return self.log.offset_for_timestamp(timestamp_ms)
 
     # ---- its end ------------------------------------------------------------------------------
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        """Closes the log. If the file system ended the block, its error is raised, and not that the
+        directory is therefore offline."""
+        try:
+            self.close()
+        except KafkaStorageError:
+            if not isinstance(error, KafkaStorageError):
+                raise
 
     @ending
     def close(self) -> None:

@@ -52,6 +52,7 @@ class LogDirFailureChannel(ProcessBound):
         self.failed: set[str] = set()
         #: The first failure, for the message that no directory is left.
         self.first: LogDirFailure | None = None
+        self._causes: dict[str, BaseException] = {}
         self._queue: queue.SimpleQueue[LogDirFailure | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
@@ -62,9 +63,11 @@ class LogDirFailureChannel(ProcessBound):
         with self._lock:
             if log_dir in self.failed:
                 return
-            self.failed.add(log_dir)
             # Without its traceback, whose frames would keep files open until the queue is read.
             failure = LogDirFailure(log_dir, message, copy.copy(error))
+            if failure.error is not None:
+                self._causes[log_dir] = failure.error
+            self.failed.add(log_dir)
             self.first = self.first or failure
         self._queue.put(failure)
 
@@ -94,14 +97,18 @@ class LogDirFailureChannel(ProcessBound):
     def guard(self, log_dir: str, message: str, *, reads: bool = False) -> Iterator[None]:
         """Runs an operation on a directory (Kafka: maybeHandleIOException).
 
-        Raises KafkaStorageError at once if the directory is offline. An OSError in the body takes
+        Raises KafkaStorageError at once if the directory is offline, with the `errno` of its
+        failure, which is the cause. An OSError in the body takes
         it offline and becomes KafkaStorageError with `message`, unless it is one for an offline
         directory or a closed log. A body that only reads (`reads`) leaves the directory online if
         the process has too many open files, or no memory.
         """
         if self.has_offline_log_dir(log_dir):
-            raise KafkaStorageError(f"The log dir {log_dir} is already offline due to a previous "
-                                    "IO exception.", code=OFFLINE)
+            refusal = KafkaStorageError(f"The log dir {log_dir} is already offline due to a "
+                                        "previous IO exception.", code=OFFLINE)
+            cause = self._causes.get(log_dir)  # which perhaps no caller has seen
+            refusal.errno = getattr(cause, "errno", None)
+            raise refusal from cause
         try:
             yield
         except OSError as error:
