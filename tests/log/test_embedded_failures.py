@@ -1,4 +1,4 @@
-"""What a program that embeds a log is told when its disk fails, and what an interrupted end leaves."""
+"""What a program that embeds a log is told when its disk fails."""
 
 from __future__ import annotations
 
