@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -361,3 +365,40 @@ def test_two_threads_do_not_share_an_encoder() -> None:
         encoder.next()
     leave.set()
     thread.join()
+
+
+_WITHOUT_MEMORY = """
+import resource
+import sys
+import numpy as np
+from seglog._native.encode_columns import ColumnEncoder
+from seglog._native.encode_sources import buffer_source
+
+SIZE, ROWS = 1 << 20, 64
+offsets = np.arange(ROWS + 1, dtype=np.int32) * SIZE
+values = buffer_source("value", "z", ROWS, (offsets, np.zeros(SIZE * ROWS, np.uint8)), None)
+compress = bytes if sys.argv[1] == "compressed" else None
+encoder = ColumnEncoder([values], max_records=1, attributes=int(compress is not None),
+                        compress=compress)
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+more = 100 << 20 if compress else 40 << 20
+resource.setrlimit(resource.RLIMIT_AS, (held + more, resource.RLIM_INFINITY))
+for _ in range(3):
+    try:
+        span = encoder.next()
+        print(None if span is None else len(span) // SIZE)
+    except MemoryError:
+        print("no memory")
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists() or "LD_PRELOAD" in os.environ,
+                    reason="bounds the memory of a process, which a sanitizer reserves")
+@pytest.mark.parametrize(("how", "said"), [
+    ("plain", ["no memory"] * 3), ("compressed", ["no memory", "64", "None"])])
+def test_no_batch_is_missing_after_an_error_for_want_of_memory(how: str, said: list[str]) -> None:
+    """The memory of plain batches went with the error; compressed ones are still there."""
+    ran = subprocess.run([sys.executable, "-c", _WITHOUT_MEMORY, how], capture_output=True,
+                         text=True, check=True)
+    assert ran.stdout.split("\n")[:-1] == said

@@ -68,6 +68,7 @@ cdef class ColumnEncoder:
     cdef object _compress
     cdef Py_ssize_t _span_bytes  # 0: all in one
     cdef bint _ended
+    cdef bint _is_lost      # the system refused memory and took the span with its batches
     cdef PyObject *_span    # without a codec: bytes that C fills, handed out once they are whole
     cdef uint8_t *_records  # with one, the records of the open batch
     cdef list _parts        # and the batches that are done
@@ -144,6 +145,8 @@ cdef class ColumnEncoder:
         end."""
         if self._sources is None:
             raise ValueError("the encoder was never initialised")
+        if self._is_lost:
+            raise MemoryError("the batches so far were lost for want of memory")
         if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
             raise RuntimeError("another thread is using this encoder")
         try:
@@ -213,7 +216,11 @@ cdef class ColumnEncoder:
         if self._span_bytes == 0 and self._span != NULL:
             # The C library moves a large block by its page tables, without copying.
             capacity = 2 * (used + wanted)
-            _PyBytes_Resize(&self._span, <Py_ssize_t>capacity)
+            try:
+                _PyBytes_Resize(&self._span, <Py_ssize_t>capacity)
+            except BaseException:
+                self._is_lost = True  # a failed resize frees the object
+                raise
             slg_encoder_grow(&self._encoder, <uint8_t *>bytes_data(self._span), capacity)
             return None
         full, size = self._span, self._encoder.capacity
@@ -229,8 +236,9 @@ cdef class ColumnEncoder:
                 span = self._close_compressed()
             if span is not None:
                 return span  # The last batch did not fit into it: the next call takes that.
+            span = self._take_parts()
             self._ended = True
-            return self._take_parts()
+            return span
         self._ended = True
         slg_encoder_close(&self._encoder, NULL, NULL, 0)
         full, self._span = self._span, NULL
@@ -261,15 +269,16 @@ cdef class ColumnEncoder:
         if len(payload) > INT32_MAX - HEADER_BYTES:
             raise IllegalArgumentError(f"a batch of {len(payload) + HEADER_BYTES} bytes, above "
                                        f"the largest of {INT32_MAX}")
-        slg_encoder_close(&self._encoder, <uint8_t *>PyBytes_AS_STRING(header),
-                          <const uint8_t *>PyBytes_AS_STRING(payload), <size_t>len(payload))
         if 0 < self._span_bytes < self._parts_size + HEADER_BYTES + len(payload):
             span = self._take_parts()
+        slg_encoder_close(&self._encoder, <uint8_t *>PyBytes_AS_STRING(header),
+                          <const uint8_t *>PyBytes_AS_STRING(payload), <size_t>len(payload))
         self._parts += (header, payload)
         self._parts_size += HEADER_BYTES + len(payload)
         return span
 
     cdef bytes _take_parts(self):
-        cdef list parts = self._parts
+        # They are kept until the span is made: without memory for it the next call tries again.
+        cdef bytes span = b"".join(self._parts) if self._parts else None
         self._parts, self._parts_size = [], 0
-        return b"".join(parts) if parts else None
+        return span
