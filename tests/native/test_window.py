@@ -21,6 +21,7 @@ from seglog.storage.codecs import decompress
 from tests.oracle import batch as v2
 from tests.support.effort import examples
 from tests.support.reading import rows_of
+from tests.support.waiting import PATIENCE
 
 Load = Callable[[int, int], tuple[int, bytes]]
 
@@ -187,3 +188,26 @@ def test_a_closed_source_and_a_second_reader_are_refused() -> None:
     go.set()
     reader.join()
     assert found[0].batch_count == 40
+
+
+@pytest.mark.parametrize("at", [0, 50_000])
+def test_a_load_that_closes_its_own_source_ends_the_read(at: int) -> None:
+    data, found = log_bytes(0), list[BaseException]()
+    whole = blocks_of(data, [4096])
+
+    def load(position: int, least: int) -> tuple[int, bytes]:
+        if position >= at:
+            source.close()
+        return whole(position, least)
+
+    def read() -> None:
+        with pytest.raises(ValueError, match="closed while it was read") as caught:
+            scan_file(source, 0, len(data))
+        found.append(caught.value)
+
+    source = WindowSource(load)
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(PATIENCE)
+    assert found, "the read waits for itself"
+    source.close()

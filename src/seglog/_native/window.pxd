@@ -23,6 +23,7 @@ cdef class WindowSource:
     cdef object _failure
     cdef Py_buffer _view
     cdef bint _is_held
+    cdef unsigned long _loader  # the thread in which `load` runs; 0: none
     cdef block_state _block
 
     cdef int _release(self) except -1

@@ -3,8 +3,8 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.pythread cimport (
-    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
-    NOWAIT_LOCK, WAIT_LOCK,
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_get_thread_ident, PyThread_release_lock, NOWAIT_LOCK, WAIT_LOCK,
 )
 from libc.errno cimport EIO
 from libc.string cimport memcpy
@@ -17,8 +17,9 @@ cdef class WindowSource:
     """Blocks from `load(position, least)`, which returns (first position, buffer with `position`).
 
     A reader copies from the block without the GIL. When it needs a byte outside the current block
-    it calls `load`, with the GIL; `load` may block. A buffer that ends at or before `position`
-    means the end of the bytes. The reader raises what `load` raises. One reader at a time.
+    it calls `load`, with the GIL; `load` may block, and may close the source. A buffer that ends at
+    or before `position` means the end of the bytes. The reader raises what `load` raises. One
+    reader at a time.
     """
 
     def __cinit__(self, load):
@@ -34,7 +35,13 @@ cdef class WindowSource:
             PyThread_free_lock(self._block.lock)
 
     def close(self):
-        """Releases the block and `load`. A later read is an error."""
+        """Releases the block and `load`. A later read is an error, as is the one that is at work if
+        its `load` closes the source. Waits for a reader of another thread."""
+        if self._loader == PyThread_get_thread_ident():
+            # This thread's reader has the lock, and takes nothing from a block before `load` ends.
+            self._release()
+            self._load = None
+            return
         with nogil:
             PyThread_acquire_lock(self._block.lock, WAIT_LOCK)
         try:
@@ -56,7 +63,13 @@ cdef class WindowSource:
         try:
             if self._load is None:
                 raise ValueError("this source of bytes was closed")
-            start, block = self._load(position, least)
+            self._loader = PyThread_get_thread_ident()
+            try:
+                start, block = self._load(position, least)
+            finally:
+                self._loader = 0
+            if self._load is None:
+                raise ValueError("this source of bytes was closed while it was read")
             self._release()
             if start > position:
                 raise ValueError(f"a block from byte {start} on does not hold byte {position}")
