@@ -153,6 +153,24 @@ def test_a_round_is_aborted(world: World) -> None:
         world.done("t-0", 3)
 
 
+def test_an_interrupted_wait_for_a_round_leaves_no_pause(
+        world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No caller would resume the partition."""
+    manager = world.manager
+    world.log()
+    assert world.grabbed() == "t-0"
+
+    def interrupted(timeout: float) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(manager._changed, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        manager.abort_and_pause_cleaning(KEY)
+    world.done("t-0", 3)
+    assert manager.cleaning_state(KEY) is None
+
+
 def test_retention_and_rounds_exclude_each_other(world: World) -> None:
     manager, log = world.manager, world.log()
     plain = world.log("plain-0", cleanup_policy="delete")

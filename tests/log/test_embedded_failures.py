@@ -1,14 +1,19 @@
-"""What a program that embeds a log is told when its disk fails."""
+"""An embedded log whose disk fails, or whose close is interrupted."""
 
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 
 import pytest
 
 import seglog
+from seglog.cleaner.cleaner_manager import LogCleanerManager
+from seglog.cleaner.log_cleaner import CleanerThread, LogCleaner
 from seglog.errors import KafkaStorageError
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.directories import LogDirectory
 
 
 def fill_disk(log: seglog.EmbeddedLog) -> None:
@@ -58,3 +63,81 @@ def test_a_failure_in_the_background_is_the_cause_of_what_follows(tmp_path: Path
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(KafkaStorageError):
         log.close()
+
+
+@pytest.mark.parametrize("step", ["pause", "flush", "checkpoint", "stop", "marker"])
+def test_an_interrupted_close_releases_the_directory(tmp_path: Path, step: str,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the second Ctrl-C of somebody in a notebook, who opens it again."""
+    log = seglog.open(tmp_path / "t-0")
+    log.append(b"x")
+
+    def interrupted(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    owner, name = {
+        "pause": (LogCleanerManager, "abort_and_pause_cleaning"), "flush": (UnifiedLog, "flush"),
+        "checkpoint": (LogDirectory, "write_manager_checkpoints"), "stop": (LogCleaner, "shutdown"),
+        "marker": (LogDirectory, "write_clean_shutdown_marker")}[step]
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.close()
+    assert not (tmp_path / ".lock").exists() and not (tmp_path / ".kafka_cleanshutdown").exists()
+    log.close()
+    with seglog.open(tmp_path / "t-0") as log:
+        assert log.append(b"y") == 1
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_an_interrupt_behind_a_thread_that_appends_leaves_the_log_open(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory must not be released while a thread writes. A second call closes."""
+    log = seglog.open(tmp_path / "t-0")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupts:
+        interrupts.setattr(log.log, "flush", interrupted)
+        interrupts.setattr(log.log, "close_handlers", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.close()
+    assert (tmp_path / ".lock").exists() and log.append(b"x") == 0
+    log.close()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_second_close_waits_for_the_first(tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    log, flushing, go_on = seglog.open(tmp_path / "t-0"), threading.Event(), threading.Event()
+
+    def slow(*_: object) -> None:
+        flushing.set()
+        assert go_on.wait(20)
+
+    monkeypatch.setattr(log.log, "flush", slow)
+    first, second = threading.Thread(target=log.close), threading.Thread(target=log.close)
+    first.start()
+    assert flushing.wait(20)
+    second.start()
+    second.join(.1)
+    assert second.is_alive()
+    go_on.set()
+    first.join()
+    second.join()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_log_that_cannot_be_opened_completely_is_released(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: CleanerThread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as few_threads:
+        few_threads.setattr(CleanerThread, "start", refused)
+        with pytest.raises(RuntimeError):
+            seglog.open(tmp_path / "t-0", config={"cleanup.policy": "compact"})
+    assert not (tmp_path / ".lock").exists()
+    with seglog.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log:
+        assert log.append(b"x", key=b"k") == 0

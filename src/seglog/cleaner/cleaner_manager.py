@@ -211,8 +211,13 @@ class LogCleanerManager(ProcessBound):
             while self._states.get(key) == ABORTED:  # by another caller
                 self._changed.wait(_WAIT_SECONDS)
             self._states.pause(key)
-            while not self._states.is_paused(key):
-                self._changed.wait(_WAIT_SECONDS)
+            try:
+                while not self._states.is_paused(key):
+                    self._changed.wait(_WAIT_SECONDS)
+            except BaseException:  # an interrupt: no caller would resume the partition
+                self._states.withdraw(key)
+                self._changed.notify_all()
+                raise
 
     def resume_cleaning(self, keys: Iterable[TopicPartition]) -> None:
         """Removes one pause of each partition. Raises IllegalStateError for one that is not

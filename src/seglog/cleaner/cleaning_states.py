@@ -65,6 +65,13 @@ class CleaningStates:
         self._states[key] = (ABORTED if found == IN_PROGRESS else
                              paused(1 if found is None else found.paused_count + 1))
 
+    def withdraw(self, key: TopicPartition) -> None:
+        """Takes back a pause for whose beginning its caller does not wait."""
+        if self._states.get(key) == ABORTED:
+            self._states[key] = IN_PROGRESS
+        else:
+            self.resume(key)
+
     def resume(self, key: TopicPartition) -> None:
         """Removes one pause."""
         found = self._states.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.config import CleanerConfig
@@ -61,13 +62,16 @@ class EmbeddedCleaning(ProcessBound):
         """See EmbeddedLog.compact."""
         return self._cleaner.clean_now(log, threads=threads)
 
-    def pause(self, log: UnifiedLog) -> None:
-        """Ends a round over the log, which is about to be closed."""
-        self._cleaner.manager.abort_and_pause_cleaning(log.topic_partition)
-
-    def closed(self, log: UnifiedLog) -> None:
-        """The log is closed and removed from the open ones: a later one may be cleaned."""
-        self._cleaner.manager.resume_cleaning((log.topic_partition,))
+    @contextmanager
+    def paused(self, log: UnifiedLog) -> Iterator[None]:
+        """Ends a round over the log, and begins none in the block, which removes it from the open
+        ones: then a later one of its name may be cleaned."""
+        key = log.topic_partition
+        self._cleaner.manager.abort_and_pause_cleaning(key)
+        try:
+            yield
+        finally:
+            self._cleaner.manager.resume_cleaning((key,))
 
     @ending
     def stop(self) -> None:

@@ -94,8 +94,8 @@ def open(path: str | os.PathLike[str], *,
             with suppress(KafkaStorageError):
                 directory.release(key, is_clean=False)
             raise
-        directory.opened(log)
         try:
+            directory.opened(log)
             return EmbeddedLog(log, directory, durability, batch_bytes)
         except BaseException:
             log.close_handlers()
@@ -138,7 +138,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         self._codec = _codec(log.config)
         latest = log.leader_epochs.latest
         self._epoch = 0 if latest is None else latest.epoch
-        self._is_closed = False
+        self._closing = threading.RLock()
         self._guard, self._transactions = threading.Lock(), set[int]()
         self._latest = LatestOffsets(self, log.readers)
         log.update_high_watermark(log.log_end_offset)
@@ -411,27 +411,39 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         """Flushes and closes the log; a second call does nothing.
 
         The next open, here or by a broker, needs no recovery. Raises KafkaStorageError if that
-        cannot be ensured; the log is closed all the same.
+        cannot be ensured; the log is closed all the same. It is also closed after a
+        KeyboardInterrupt, unless that came while another thread was appending: then call it again.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        is_clean, log, cleaning = False, self.log, self._directory.cleaning
-        cleaning.pause(log)
+        with self._closing:
+            if self._is_closed:
+                return
+            for task in self._tasks:
+                task.cancel()
+            try:
+                with self._directory.cleaning.paused(self.log):
+                    self._flush_and_close()
+            finally:
+                if not self._is_closed:  # the wait for the cleaner was interrupted
+                    self._release(is_clean=False)
+
+    def _flush_and_close(self) -> None:
+        log, is_clean = self.log, False
         try:
             with log.lock:
                 log.flush(True)
                 log.close()
             is_clean = True
         finally:
-            if not is_clean:
-                log.close_handlers()
-            try:
-                self._directory.release(log.topic_partition, is_clean=is_clean)
-            finally:
-                cleaning.closed(log)
+            self._release(is_clean=is_clean)
+
+    def _release(self, *, is_clean: bool) -> None:
+        if not is_clean:
+            self.log.close_handlers()
+        self._directory.release(self.topic_partition, is_clean=is_clean)
+
+    @property
+    def _is_closed(self) -> bool:
+        return not self._directory.has(self.log)
 
 
 def _fetch_isolation(isolation: Isolation) -> Isolation:

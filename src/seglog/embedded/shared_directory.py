@@ -168,18 +168,24 @@ class SharedDirectory(ProcessBound):
             try:
                 if log is not None:
                     self.checkpoint()
-            except KafkaStorageError:
+            except BaseException:  # also an interrupt: the marker would vouch for old checkpoints
                 self._dirty.add(key)
                 raise
             finally:
                 if is_last:
                     self._give_up()
 
+    def has(self, log: UnifiedLog) -> bool:
+        """Whether the log is open: not released yet."""
+        return self._logs.get(log.topic_partition) is log
+
     def _give_up(self) -> None:
         _shared.pop(self.path, None)
-        self.cleaning.stop()
-        self.scheduler.shutdown()
         try:
+            try:
+                self.cleaning.stop()
+            finally:
+                self.scheduler.shutdown()
             if self._may_be_marked_clean():
                 self._directory.write_clean_shutdown_marker(
                     _NO_EPOCH if self._epoch is None else self._epoch)
