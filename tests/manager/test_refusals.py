@@ -13,7 +13,7 @@ import pytest
 
 import seglog
 from seglog.arguments import shown
-from seglog.config import LoadConfig
+from seglog.config import LoadConfig, LogConfig
 from seglog.manager import live
 from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
@@ -167,6 +167,19 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "truncate_to": lambda manager: manager.truncate_to({A0: 0}),
     "truncate_fully_and_start_at": lambda manager: manager.truncate_fully_and_start_at(A0, 0),
     "compact": lambda manager: manager.compact(A0)}
+
+
+def test_settings_of_topics_of_another_form(roots: list[Path]) -> None:
+    """Refused before a directory is locked: the next manager of the process needs the lock."""
+    refused(lambda: Manager(roots, topic_configs=7), "TypeError",
+            "topic_configs must be a mapping of topics, not 7")
+    refused(lambda: Manager(roots, topic_configs={7: LogConfig()}), "TypeError",
+            "topic must be a str, not 7")
+    refused(lambda: Manager(roots, topic_configs={"a": {"retention.ms": "1"}}), "TypeError",
+            "topic_configs['a'] must be a LogConfig, not {'retention.ms': '1'}; "
+            "LogConfig().override(...) makes one")
+    with seglog.LogManager(roots, topic_configs={"a": LogConfig()}) as manager:
+        assert manager.live_log_dirs == list(map(str, roots))
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
+from seglog.arguments import shown, text
 from seglog.config import LogConfig
 from seglog.errors import ConfigError
 from seglog.log.unified_log import UnifiedLog
@@ -23,6 +24,14 @@ class TopicConfigs:
 
     def __init__(self, default: LogConfig, topics: Mapping[str, LogConfig],
                  remote_storage_enabled: bool) -> None:
+        """Raises TypeError for `topics` of another form, such as unparsed settings."""
+        if not isinstance(topics, Mapping):
+            raise TypeError(f"topic_configs must be a mapping of topics, not {shown(topics)}")
+        for topic, config in topics.items():
+            text("topic", topic)
+            if not isinstance(config, LogConfig):
+                raise TypeError(f"topic_configs[{topic!r}] must be a LogConfig, not "
+                                f"{shown(config)}; LogConfig().override(...) makes one")
         self._default = default
         self._topics = dict(topics)
         self._remote_storage_enabled = remote_storage_enabled

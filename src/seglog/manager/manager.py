@@ -147,6 +147,7 @@ class LogManager(LogOperations):
 
     def _make_state(self, broker: BrokerConfig, default: LogConfig,
                     topic_configs: Mapping[str, LogConfig], time: Time) -> ManagerState:
+        configs = TopicConfigs(default, topic_configs, broker.remote_log_storage_system_enable)
         directories = LiveDirectories(self.log_dirs, self._identities, self._channel)
         context = LogContext(
             self._scheduler, time, self._channel,
@@ -156,7 +157,6 @@ class LogManager(LogOperations):
             broker.producer_id_expiration_check_interval_ms,
             remote_storage=broker.remote_log_storage_system_enable,
             stats=BrokerTopicStats(self.metrics))
-        configs = TopicConfigs(default, topic_configs, broker.remote_log_storage_system_enable)
         table = LogTable(time.milliseconds, configs.serve)
         cleaning = LogCleaning(table, configs, directories, broker, context, self.metrics)
         return ManagerState(
