@@ -2,6 +2,6 @@
 
 import sys
 
-from seglog.cli.main import main
+from seglog_command import main
 
 sys.exit(main())

@@ -198,6 +198,51 @@ def test_ctrl_c_ends_it_quietly(
     assert process.returncode == cli.EXIT_INTERRUPTED
 
 
+INTERRUPTED_AT = """
+import os, signal, sys
+module = sys.argv.pop(1)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from seglog_command import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("module", "verb"), [
+    ("seglog.errors", "verify"), ("seglog.cli.main", "verify"), ("numpy", "verify"),
+    ("seglog.manager.manager", "load --dry-run")])
+def test_ctrl_c_while_modules_are_imported_ends_it_quietly(golden: Path, module: str,
+                                                           verb: str) -> None:
+    """Outside of `main` Python printed a traceback. In importlib's callbacks it lost the exception
+    and the lock of all imports, and the threads of the verb waited forever."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT, module, *verb.split(), str(golden / "real/clean")],
+        capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_ctrl_c_after_the_imports_is_the_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a program's own handler, or an ignored signal, stays."""
+    from seglog.cli import dump
+
+    found: list[object] = []
+    monkeypatch.setattr(dump, "run", lambda args: found.append(
+        signal.getsignal(signal.SIGINT)) or 0)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for handler in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN,
+                        lambda *_: None):
+            signal.signal(signal.SIGINT, handler)
+            assert cli.main(["dump", "x.log"]) == 0
+            ours = handler in (signal.SIG_DFL, signal.default_int_handler)
+            assert found.pop() == (signal.default_int_handler if ours else handler)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_error_says_each_fact_once(capsys: pytest.CaptureFixture[str]) -> None:
     render.error(CorruptRecordError("x.log: bad, at byte 7", file="x.log", position=7, expected=14,
                                     found=3, code="batch_length"))

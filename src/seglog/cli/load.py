@@ -13,6 +13,7 @@ from seglog.arguments import given_path
 from seglog.cli import render
 from seglog.cli.bar import LoadBar
 from seglog.cli.document import print_document
+from seglog.cli.imports import importing
 from seglog.cli.report import (
     add_load_options, exit_code_of, load_options, load_part, load_properties, load_with_progress,
     print_parts,
@@ -76,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _recover(args: argparse.Namespace) -> int:
     # Only here: a load that reads has no use for a log manager.
-    from seglog.cli.recover import (
-        RecoverySettings, announce, dry_run, recover_directories, report_duplicates,
-    )
-    from seglog.manager.directories import refuse_duplicates
+    with importing():
+        from seglog.cli.recover import (
+            RecoverySettings, announce, dry_run, recover_directories, report_duplicates,
+        )
+        from seglog.manager.directories import refuse_duplicates
 
     if args.verbose:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO,

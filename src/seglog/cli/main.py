@@ -6,7 +6,8 @@ and `run(args) -> int`, which gives the exit code. Exit codes of every verb:
 0    done, nothing wrong
 1    done, and something is wrong with the data (what exactly, the verb says)
 2    not done: wrong usage, or an error that stopped the verb
-130  Ctrl-C (128 + SIGINT), without a traceback
+130  Ctrl-C (128 + SIGINT), without a traceback; while a verb is imported the process ends by the
+     signal, which a shell shows as 130
 141  the reader of the output went away (128 + SIGPIPE, as for `cat`), without a message
 """
 
@@ -19,6 +20,7 @@ from importlib import import_module
 
 from seglog import __version__
 from seglog.cli import render
+from seglog.cli.imports import importing
 from seglog.errors import SeglogError
 
 TYPE_CHECKING = False  # `seglog --help` imports no typing
@@ -67,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stderr is None:  # closed: print(file=None) would write messages among the data
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
     try:
-        args = build_parser(verb).parse_args(arguments)
+        with importing():
+            args = build_parser(verb).parse_args(arguments)
         if sys.stdout is None:
             render.error("standard output is closed; redirect it to /dev/null")
             return EXIT_FAILED
