@@ -277,7 +277,7 @@ class LogDirLockedError(SeglogError):
         else:
             holder = "" if holder_pid is None else f" (process {holder_pid})"
             text += ("A Kafka instance in another process or thread is using this directory"
-                     f"{holder}.")
+                     f"{holder if command is None else ''}.")
             if command is not None:
                 text += f" It is in use by process {holder_pid} ({command})."
         super().__init__(text)

@@ -69,7 +69,7 @@ def test_a_manager_is_refused_in_one_sentence_and_touches_nothing(tmp_path: Path
         assert isinstance(caught.value, LogDirLockedError)
         assert str(caught.value).startswith(
             f"Failed to acquire lock on file .lock in {root}. A Kafka instance in another process "
-            f"or thread is using this directory (process {process.pid}). It is in use by process "
+            "or thread is using this directory. It is in use by process "
             f"{process.pid} (java ")
         assert snapshot(root) == before
     finally:

@@ -109,3 +109,7 @@ def test_the_error_is_one_sentence_with_the_holder_and_survives_a_pickle() -> No
         "thread is using this directory (process 4242).")
     again = pickle.loads(pickle.dumps(error))
     assert (again.log_dir, again.holder_pid, str(again)) == ("/data/k1", 4242, str(error))
+    # With its program the process is named after Kafka's sentence, and only there.
+    assert str(LogDirLockedError("/data/k1", 4242, "java kafka.Kafka")) == (
+        "Failed to acquire lock on file .lock in /data/k1. A Kafka instance in another process or "
+        "thread is using this directory. It is in use by process 4242 (java kafka.Kafka).")
