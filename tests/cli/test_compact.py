@@ -91,12 +91,27 @@ def test_topics_that_are_named(root: Path, capsys: Capture) -> None:
     assert rows(root / "users-0") == KEPT and len(rows(root / "__consumer_offsets-0")) == 9
     told = compacted(capsys, root)  # it is known now
     assert [row["topic"] for row in told["partitions"]] == ["__consumer_offsets", "users"]
-    assert main(["compact", "--json", str(root), "-t", "nothing", "-t", "users", "--dry-run"]) == 0
-    said = capsys.readouterr()
-    assert [row["topic"] for row in json.loads(said.out)["partitions"]] == ["users"]
-    assert said.err == ("warning: no partition of topic nothing is here; "
-                        "seglog ls lists the topics\n")
-    assert compacted(capsys, root, "-t", "nothing")["partitions"] == []
+
+
+def test_a_named_topic_that_no_directory_has_stops_all(root: Path, tmp_path: Path,
+                                                       capsys: Capture) -> None:
+    """As `ls`, `cat` and `export` do: a script that compacts a misspelt topic should not believe
+    that it did. (It was a warning, and exit code 0.)"""
+    other = tmp_path / "other"
+    with seglog.LogManager(other, log_config=SMALL) as manager:
+        manager.get_or_create_log(TopicPartition("orders", 0), is_new=True)
+    before = snapshot(root)
+    for args in (["-t", "users", "-t", "orderz", *SAYS], ["-t", "orderz", "--dry-run", "--json"]):
+        assert main(["compact", str(root), str(other), *args]) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err == (
+            f"seglog: error: {root}, {other}: topic orderz is not here; did you mean 'orders'?\n")
+    assert snapshot(root) == before
+    told = compacted(capsys, root, other, "-t", "users", "-t", "orders", *SAYS)
+    assert [row["topic"] for row in told["partitions"]] == ["users", "orders"]
+    # Of a directory that cannot be listed nothing is known; its own error comes.
+    told = compacted(capsys, root, tmp_path / "none", "-t", "users", "-t", "orderz", *SAYS, code=2)
+    assert [row["error"] is None for row in told["directories"]] == [True, False]
 
 
 def test_the_high_watermark_bounds_it(root: Path, capsys: Capture) -> None:

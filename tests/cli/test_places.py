@@ -148,7 +148,8 @@ def test_a_directory_is_not_given_twice(golden_copy: Copy, tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(root)
     before = fingerprint(root)
     for verb, again in itertools.product(
-            WRITES, (str(root), f"{root}/", str(tmp_path / "link"), f"{root}/../{root.name}")):
+            (*WRITES, "load", "verify --json", "compact --dry-run"),
+            (str(root), f"{root}/", str(tmp_path / "link"), f"{root}/../{root.name}")):
         assert "Duplicate" in refused(run(verb, str(root), again), str(root))
     assert fingerprint(root) == before
 

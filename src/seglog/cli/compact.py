@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,7 +26,6 @@ from seglog.errors import (
 )
 from seglog.log.scheduler import MockTime, Time
 from seglog.log.unified_log import LogContext, UnifiedLog, load_unified_log
-from seglog.manager.directories import refuse_duplicates
 from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
@@ -36,6 +35,8 @@ from seglog.recovery.root import RootDirectory, read_root
 from seglog.recovery.rows import compaction_row, directory_row, partition_row
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, DirectoryKind
+from seglog.storage.place import refuse_duplicates
+from seglog.storage.selection import unknown_topic
 
 __all__ = ["add_parser", "run"]
 
@@ -97,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
     settings = _settings(args)
     paths = [os.path.abspath(path) for path in args.path]
     refuse_duplicates(paths)
+    _require_topics(paths, settings.topics)
     work = _dry_run if args.dry_run else _compact
     parts = []
     label = "measuring" if args.dry_run else "compacting"
@@ -104,11 +106,6 @@ def run(args: argparse.Namespace) -> int:
         for path in paths:
             parts.append(_part(path, settings, work, bar))
     code = exit_code_of(parts)
-    if code != 2:  # otherwise a directory was not read to its end
-        compacted = {row["topic"] for part in parts for row in part.partitions}
-        for topic in dict.fromkeys(settings.topics):
-            if topic not in compacted:
-                render.warning(f"no partition of topic {topic} is here; seglog ls lists the topics")
     verb = "compact-dry-run" if args.dry_run else "compact"
     if args.json:
         print_document(document(
@@ -117,6 +114,26 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_compaction(parts, is_dry=args.dry_run)
     return code
+
+
+def _require_topics(paths: Sequence[str], topics: Sequence[str]) -> None:
+    """UnknownTopicOrPartitionError, before anything changes, for a topic that no directory has. A
+    directory that cannot be listed may have it; its own error follows."""
+    there: set[str] = set()
+    for path in paths if topics else ():
+        try:
+            there |= {key.topic for key in _live(read_root(path, lambda found: None))}
+        except SeglogError:
+            return
+    for topic in topics:
+        if topic not in there:
+            raise unknown_topic(", ".join(paths), topic, there)
+
+
+def _live(root: RootDirectory) -> set[TopicPartition]:
+    """The partitions of a data directory that a cleaner may work on."""
+    return {one.topic_partition for one in root.partitions if one.kind is DirectoryKind.LIVE
+            and not one.is_metadata}
 
 
 def _settings(args: argparse.Namespace) -> _Settings:
@@ -200,8 +217,7 @@ def _compacted(root: RootDirectory, settings: _Settings) -> list[TopicPartition]
     """The partitions to compact. ConfigError for a topic of which nothing says that it is."""
     known = set(_cleaned(root.path)) | {
         one.topic_partition for one in root.partitions if one.topic_partition.topic in _INTERNAL}
-    present = {one.topic_partition for one in root.partitions if one.kind is DirectoryKind.LIVE
-               and not one.is_metadata}
+    present = _live(root)
     if not settings.topics:
         return sorted(known & present)
     topics = {key.topic for key in known}

@@ -21,6 +21,7 @@ from seglog.cli.report import (
 from seglog.config import BrokerConfig
 from seglog.errors import ConfigError
 from seglog.recovery.partition_plan import LoadLevel
+from seglog.storage.place import refuse_duplicates
 
 if TYPE_CHECKING:
     from seglog.cli.recover import DirectoryOutcome
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"--{name} is for --recover and --dry-run")
     args.level = args.level or LoadLevel.KAFKA.value
     options = load_options(args)
+    refuse_duplicates(args.path)
     parts = [load_part(path, load_with_progress(path, options)) for path in args.path]
     code = exit_code_of(parts)
     print_parts(args.verb, parts, code, as_json=args.json, show_all=args.all)
@@ -81,7 +83,6 @@ def _recover(args: argparse.Namespace) -> int:
         from seglog.cli.recover import (
             RecoverySettings, announce, dry_run, recover_directories, report_duplicates,
         )
-        from seglog.manager.directories import refuse_duplicates
 
     if args.verbose:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO,

@@ -15,6 +15,7 @@ from seglog.errors import ConfigError
 from seglog.model import TopicPartition
 from seglog.storage.discover import find_partitions
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.place import refuse_duplicates
 
 __all__ = ["add_parser", "run"]
 
@@ -61,6 +62,7 @@ def _run_on_spark(args: argparse.Namespace) -> int:
         raise ConfigError("--threads is for a run on this machine; with --spark the master says "
                           "how many cores there are, such as local[4]")
     options = load_options(args)
+    refuse_duplicates(args.path)
     try:
         from seglog.spark.verification import verify_on
     except ImportError as error:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from seglog.arguments import directory_path
 from seglog.config import BrokerConfig, LoadConfig
 from seglog.errors import (
-    ConfigError, DuplicateLogDirError, IllegalArgumentError, InvalidTopicPartitionError,
-    KafkaStorageError, MalformedCheckpointError,
+    ConfigError, IllegalArgumentError, InvalidTopicPartitionError, KafkaStorageError,
+    MalformedCheckpointError,
 )
 from seglog.fragments.journal import finish_commit
 from seglog.log.log_dir_failures import LogDirFailureChannel
@@ -28,12 +28,12 @@ from seglog.storage.paths import (
     LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE,
     leads_to_directory, parse_directory_name,
 )
-from seglog.storage.place import NOT_A_DATA_DIRECTORY, require_room_for_logs
+from seglog.storage.place import NOT_A_DATA_DIRECTORY, refuse_duplicates, require_room_for_logs
 from seglog.storage.textfile import sync_path, write_file
 
 __all__ = [
     "LogDirectory", "agreed_broker_epoch", "configured_log_dirs", "create_and_validate_log_dirs",
-    "lock_log_dirs", "refuse_duplicates", "refuse_foreign_directories",
+    "lock_log_dirs", "refuse_foreign_directories",
 ]
 
 _Path = str | os.PathLike[str]
@@ -273,7 +273,7 @@ class LogDirectory:
 def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
                         config: LoadConfig | BrokerConfig) -> list[str]:
     """Absolute paths of `log_dirs`, or else of the configuration. Raises ConfigError if there are
-    none, KafkaStorageError for an empty path."""
+    none, KafkaStorageError for an empty path, DuplicateLogDirError."""
     if log_dirs is None:
         if not isinstance(config, BrokerConfig):
             raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
@@ -282,15 +282,10 @@ def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
     if not given:
         raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
     # A path with a null byte is an offline directory, as in Kafka; the others keep working.
-    return [os.path.abspath(path) if "\0" in str(path) else directory_path("log_dirs", path)
-            for path in given]
-
-
-def refuse_duplicates(log_dirs: Sequence[str]) -> None:
-    """Raises DuplicateLogDirError if two entries are the same directory, also through links."""
-    real = [os.path.realpath(path) for path in log_dirs if "\0" not in path]
-    if len(set(real)) < len(real):
-        raise DuplicateLogDirError(f"Duplicate log directory found: {', '.join(log_dirs)}")
+    paths = [os.path.abspath(path) if "\0" in str(path) else directory_path("log_dirs", path)
+             for path in given]
+    refuse_duplicates(paths)
+    return paths
 
 
 def refuse_foreign_directories(log_dirs: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from seglog.manager.closing import close_logs
 from seglog.manager.configs import TopicConfigs
 from seglog.manager.background_checks import BackgroundChecks, open_reader
 from seglog.manager.directories import (
-    agreed_broker_epoch, configured_log_dirs, refuse_duplicates, refuse_foreign_directories,
+    agreed_broker_epoch, configured_log_dirs, refuse_foreign_directories,
 )
 from seglog.manager.manager_gauges import Gauges
 from seglog.manager.identity import read_identities
@@ -132,7 +132,6 @@ class LogManager(LogOperations):
         self._handler: threading.Thread | None = None
         self._phase = "new"  # then starting, running, closed
         self._lock = threading.RLock()
-        refuse_duplicates(self.log_dirs)
         refuse_foreign_directories(self.log_dirs)
         self._identities = read_identities(self.log_dirs, cluster_id, node_id)
         self._scheduler = scheduler or Scheduler()

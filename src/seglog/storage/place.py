@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog.arguments import given_path
-from seglog.errors import KafkaStorageError
+from seglog.errors import DuplicateLogDirError, KafkaStorageError
 from seglog.storage.log_store import LOCAL
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, JOB_FILE_PREFIX,
@@ -29,7 +29,7 @@ from seglog.storage.paths import (
 )
 
 __all__ = ["NOT_A_DATA_DIRECTORY", "Place", "PlaceKind", "identify",
-           "require_data_directory", "require_room_for_logs"]
+           "refuse_duplicates", "require_data_directory", "require_room_for_logs"]
 
 #: `code` of the KafkaStorageError for a path that is not a data directory.
 NOT_A_DATA_DIRECTORY: Final = "not_a_data_directory"
@@ -214,6 +214,13 @@ def require_room_for_logs(path: str | os.PathLike[str]) -> str:
                                f"inside of the partition directory {parent}")
             break
     return place.path
+
+
+def refuse_duplicates(paths: Sequence[str]) -> None:
+    """Raises DuplicateLogDirError if two paths are the same directory, also through links."""
+    real = [os.path.realpath(path) for path in paths if "\0" not in path]
+    if len(set(real)) < len(real):
+        raise DuplicateLogDirError(f"Duplicate log directory found: {', '.join(paths)}")
 
 
 def _refusal(place: Place, text: str) -> KafkaStorageError:
