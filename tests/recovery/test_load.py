@@ -206,7 +206,14 @@ def test_directories_of_every_kind(tmp_path: Path) -> None:
                       f"d-3.{tail}-stray", "__cluster_metadata-0", "remote-log-index-cache",
                       "lost+found", "e-x", os.fsdecode(b"f\xff-0")):
         partition(root, directory)
+    (root / "file-0").write_text("x")
+    (root / "gone-1").symlink_to(tmp_path / "not mounted")
+    (root / f"g-2.{tail}-delete").write_text("x")  # no broker creates it
+    (root / "notes.txt").write_text("x")
     with seglog.open_data_dir(root) as data:
+        assert [(found.directory, found.severity) for found in data.report.directory_findings
+                if found.code == "directory-is-file"] == [
+            ("file-0", Severity.WARNING), ("gone-1", Severity.WARNING)]
         named = {(found.code, found.directory) for found in data.report.directory_findings}
         assert named >= {
             ("directory-deleted", f"b-1.{tail}-delete"), ("directory-stray", f"d-3.{tail}-stray"),

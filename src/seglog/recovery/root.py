@@ -17,8 +17,8 @@ from seglog.storage.meta import MetaProperties, read_meta_properties
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE, DirectoryKind, leads_to_directory,
-    parse_directory_name,
+    RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE, DirectoryKind, directory_name_or_none,
+    leads_to_directory, parse_directory_name,
 )
 from seglog.storage.place import require_data_directory
 
@@ -90,6 +90,10 @@ def read_root(path: str, report: Report, *, is_locked: bool = False) -> RootDire
     require_data_directory(path)
     names, files = _list(path)
     partitions = _partitions(path, names, report)
+    for name in sorted(files):
+        parsed = directory_name_or_none(name)
+        if parsed is not None and parsed.kind is DirectoryKind.LIVE:
+            report(finding("directory-is-file", directory=name))
     clean = CLEAN_SHUTDOWN_FILE in files
     holder = None if is_locked else find_holder(path)
     if holder is not None:
