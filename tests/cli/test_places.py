@@ -260,6 +260,22 @@ def test_a_user_who_may_not(golden_copy: Copy, hidden: str) -> None:
             refused(run_as(1234, verb, str(root)), str(root))
 
 
+@needs_root
+def test_a_checkpoint_that_this_user_may_not_read(golden_copy: Copy) -> None:
+    """A dry run says what a recovery says. (It took the checkpoint for empty.)"""
+    root = golden_copy("real/unclean")
+    make_reachable(root)
+    root.chmod(0o755)
+    for path in [root, *root.rglob("*")]:
+        os.chown(path, 1234, 2345)
+    checkpoint = root / "log-start-offset-checkpoint"
+    os.chown(checkpoint, 0, 0)
+    checkpoint.chmod(0o600)
+    said = [refused(run_as(1234, f"load {mode}", str(root)), str(checkpoint))
+            for mode in ("--recover", "--dry-run")]
+    assert said[0] == said[1] and "as its owner (user 0) or as root" in said[0]
+
+
 # ---- the library
 
 def test_the_library_refuses_an_empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

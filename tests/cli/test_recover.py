@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -268,8 +269,9 @@ def test_quarantine(golden: Path, tmp_path: Path, capsys: Capture) -> None:
     kept = [path for path in aside.rglob("*plain-none-0*") if path.is_file()]
     assert [path.read_bytes() for path in kept] == [tail]
     assert kept[0].name == f"plain-none-0_{log.name}@{position}"
-    code, _, err = run(capsys, "--recover", "--quarantine", root / "aside", root)
-    assert code == 2 and "is inside of" in err
+    for mode in ("--recover", "--dry-run"):
+        code, _, err = run(capsys, mode, "--quarantine", root / "aside", root)
+        assert code == 2 and "is inside of" in err
 
 
 def test_a_quarantine_that_cannot_be_made(golden: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -278,10 +280,33 @@ def test_a_quarantine_that_cannot_be_made(golden: Path, tmp_path: Path, capsys: 
     shutil.copytree(golden / "damaged" / "000-log_truncated", root)
     (tmp_path / "file").write_text("x")
     before = fingerprint(root)
-    for aside in (tmp_path / "file", tmp_path / "file" / "below"):
-        code, out, err = run(capsys, "--recover", "--quarantine", aside, root)
+    for mode, aside in product(("--recover", "--dry-run"),
+                               (tmp_path / "file", tmp_path / "file" / "below")):
+        code, out, err = run(capsys, mode, "--quarantine", aside, root)
         assert (code, out) == (2, "") and len(err.splitlines()) == 1
         assert f"{tmp_path / 'file'}: this is no directory, and --quarantine needs one" in err
+    assert fingerprint(root) == before
+
+
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_a_checkpoint_that_cannot_be_read(golden: Path, tmp_path: Path, capsys: Capture,
+                                          kind: str) -> None:
+    """A dry run took it for empty, and said that logs begin anew which a recovery refuses."""
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "unclean", root)
+    checkpoint = root / paths.LOG_START_OFFSET_CHECKPOINT
+    if kind == "link":
+        checkpoint.rename(tmp_path / "elsewhere")
+        checkpoint.symlink_to(tmp_path / "elsewhere")
+    else:
+        checkpoint.unlink()
+        checkpoint.mkdir()
+    before = fingerprint(root)
+    said = [run(capsys, mode, root) for mode in ("--recover", "--dry-run")]
+    assert said[0] == said[1]
+    code, out, err = said[0]
+    assert (code, out) == (2, "") and f"error: {checkpoint}: " in err
+    assert "put a file that can be read in its place" in err
     assert fingerprint(root) == before
 
 

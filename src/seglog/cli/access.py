@@ -1,4 +1,5 @@
-"""What `seglog load --recover` requires of the file system before it changes anything."""
+"""What `seglog load --recover` requires of the file system before it changes anything, and a dry
+run before it says what would change."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from seglog.storage.paths import (
 )
 from seglog.storage.textfile import read_beginning
 
-__all__ = ["require_access", "require_quarantine"]
+__all__ = ["require_access", "require_quarantine", "require_readable"]
 
 # The files at the top of a data directory that must be read. (A checkpoint is replaced, not written
 # to. Without these checks one that cannot be read would count as empty and be lost.)
@@ -43,8 +44,16 @@ def require_access(root: RootDirectory) -> None:
     that no recovery fails halfway, and for a file at the top that cannot be read."""
     if os.geteuid() != 0:  # root may change everything
         _require_permission(root)
+    require_readable(root)
+
+
+def require_readable(root: RootDirectory) -> None:
+    """Raises KafkaStorageError for a file at the top that cannot be read. (A dry run that took it
+    for empty would say something else than a recovery.)"""
     for name in _READ_AT_START:
         path = os.path.join(root.path, name)
+        if os.path.isfile(path) and not os.access(path, os.R_OK):
+            raise _no_access(path)
         try:
             read_beginning(path, CHECKPOINT_BYTES_MAX)
         except KafkaStorageError as error:
@@ -56,11 +65,9 @@ def require_access(root: RootDirectory) -> None:
 def _require_permission(root: RootDirectory) -> None:
     if not os.access(root.path, os.R_OK | os.W_OK | os.X_OK):
         raise _no_access(root.path)
-    for name, mode in ((LOCK_FILE, os.R_OK | os.W_OK), *((name, os.R_OK)
-                                                         for name in _READ_AT_START)):
-        path = os.path.join(root.path, name)
-        if os.path.isfile(path) and not os.access(path, mode):
-            raise _no_access(path)
+    lock = os.path.join(root.path, LOCK_FILE)
+    if os.path.isfile(lock) and not os.access(lock, os.R_OK | os.W_OK):
+        raise _no_access(lock)
     for partition in root.partitions:
         path = os.path.join(root.path, partition.name)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seglog._native.scan import list_partition
-from seglog.cli.access import require_access, require_quarantine
+from seglog.cli.access import require_access, require_quarantine, require_readable
 from seglog.cli.bar import LoadBar
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
@@ -267,11 +267,10 @@ def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
 def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
     """What `recover_directories` would do to one directory; touches nothing.
 
-    Raises KafkaStorageError if `path` is not a data directory, and MalformedCheckpointError if its
-    `meta.properties` is damaged or of a newer format: no tool may change such a directory.
+    Raises as `recover_directories` does, but needs no right to write.
     """
     outcome, started = DirectoryOutcome(path), time.perf_counter()
-    require_identity(path)
+    _require([path], settings, require_readable)
     root = read_root(path, outcome.finding)
     outcome.root = root
 
@@ -330,25 +329,32 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
     """Recovers data directories and leaves them as a broker's clean shutdown would.
 
     All are locked before anything changes. Raises, with nothing changed, LogDirLockedError if a
-    directory is in use, KafkaStorageError for a path that is not a data directory or may not be
-    changed, MalformedCheckpointError as `dry_run` does, and ConfigError for a quarantine inside a
-    data directory. Later errors are in the outcomes.
+    directory is in use, KafkaStorageError for a path that is not a data directory, may not be
+    changed or has a checkpoint that cannot be read, MalformedCheckpointError if `meta.properties`
+    is damaged or of a newer format (no tool may change such a directory), and ConfigError for a
+    quarantine inside a data directory. Later errors are in the outcomes.
     """
-    for path in paths:
-        root = read_root(path, lambda found: None)  # raises if it is not a data directory
-        if settings.quarantine is not None and _is_inside(settings.quarantine, path):
-            raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
-                              "for a partition directory and stop")
-        require_access(root)
-        require_identity(path)
-    if settings.quarantine is not None:
-        require_quarantine(settings.quarantine)
+    _require(paths, settings, require_access)
     with ExitStack() as stack:
         recoveries = []
         for path in paths:
             recoveries.append(_Recovery(path, settings, listener))
             stack.callback(recoveries[-1].manager.shutdown)
         return [one.run() for one in recoveries]
+
+
+def _require(paths: Sequence[str], settings: RecoverySettings,
+             may_use: Callable[[RootDirectory], None]) -> None:
+    """Raises what `recover_directories` does before it changes anything."""
+    for path in paths:
+        root = read_root(path, lambda found: None)  # raises if it is not a data directory
+        if settings.quarantine is not None and _is_inside(settings.quarantine, path):
+            raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
+                              "for a partition directory and stop")
+        may_use(root)
+        require_identity(path)
+    if settings.quarantine is not None:
+        require_quarantine(settings.quarantine)
 
 
 def _is_inside(path: str, directory: str) -> bool:
