@@ -276,6 +276,23 @@ def test_a_checkpoint_that_this_user_may_not_read(golden_copy: Copy) -> None:
     assert said[0] == said[1] and "as its owner (user 0) or as root" in said[0]
 
 
+@needs_root
+def test_what_only_this_user_may_not_read(golden_copy: Copy) -> None:
+    """It said that the directory goes offline; the broker may well have the right."""
+    root = golden_copy("real/clean")
+    make_reachable(root)
+    root.chmod(0o755)
+    (root / "txn-0" / "00000000000000000000.log").chmod(0o600)
+    (root / "txn-1").chmod(0o700)
+    done = run_as(1234, "verify --all", str(root))
+    lines = [line for line in done.stdout.splitlines() if "Permission denied" in line]
+    assert done.returncode == 1
+    assert {line.split(":")[0].split()[1] for line in lines} == {
+        "file-unreadable", "directory-unreadable"}
+    assert all(line.endswith("; Kafka: the data directory goes offline if the broker's user may "
+                             "not read it either") for line in lines)
+
+
 # ---- the library
 
 def test_the_library_refuses_an_empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

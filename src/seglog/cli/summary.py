@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from seglog.cli import render
 from seglog.recovery.claims import counted
-from seglog.recovery.findings import DAMAGE_CODES, LOSS_CODES
+from seglog.recovery.findings import DAMAGE_CODES, LOSS_CODES, is_denied
 from seglog.recovery.rows import totals_of
 
 __all__ = ["Part", "print_summary"]
@@ -36,7 +36,6 @@ _ADVICE: Final = {
     "directory-name": ("move away what is no partition directory",) * 2,
     "meta-properties-malformed": ("put the directory's own meta.properties back",) * 2,
 }
-_DENIED: Final = "Permission denied"
 _LABELS: Final = {
     "load": ("loaded", "a start would cut"), "verify": ("read", "a start would cut"),
     "recover": ("recovered", "cut"), "dry-run": ("dry run", "would be cut")}
@@ -296,7 +295,7 @@ def _verdicts(verb: str, parts: Sequence[Part], totals: Mapping[str, Any]) -> It
 def _advice(verb: str, findings: Sequence[Row]) -> Iterator[str]:
     codes = {row["code"] for row in findings}
     yield from (steps[verb == "recover"] for code, steps in _ADVICE.items() if code in codes)
-    if any(_DENIED in f"{row['message']} {row['found']}" for row in findings):
+    if any(is_denied(row["message"], row["found"]) for row in findings):
         yield ("this user may not read everything, so run it again as the broker's user or as "
                "root")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -10,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from seglog._native.status import Status
 
 __all__ = ["DAMAGE_CODES", "FINDINGS", "LOSS_CODES", "Finding", "FindingKind", "Report", "Severity",
-           "finding", "status_code"]
+           "finding", "is_denied", "status_code"]
 
 
 class Severity(enum.IntEnum):
@@ -76,6 +78,9 @@ _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 _NONE = "none"
 _STOP = "the broker stops"
 _OFFLINE = "the data directory goes offline"
+# The broker runs as another user.
+_OFFLINE_IF_DENIED = f"{_OFFLINE} if the broker's user may not read it either"
+_DENIED = os.strerror(errno.EACCES)
 _RECOVER = "recovers the segment and rebuilds its indexes"
 _READS_WRONG = "none at load; lookups give wrong answers until the index is rebuilt"
 _CUT = "at a recovery everything from here on is cut; after a clean shutdown only readers notice"
@@ -220,5 +225,12 @@ def finding(code: str, *, severity: Severity | None = None, message: str | None 
             action: str | None = None, **where: Any) -> Finding:
     """Creates a Finding of this code; severity, message and action default to the code's."""
     kind = FINDINGS[code]
+    if action is None and kind.action == _OFFLINE and is_denied(message, where.get("found")):
+        action = _OFFLINE_IF_DENIED
     return Finding(code, kind.severity if severity is None else severity,
                    message or kind.meaning, action or kind.action, **where)
+
+
+def is_denied(*texts: object) -> bool:
+    """Whether the message of a finding, or what it found, is that this user may not read."""
+    return any(_DENIED in str(text) for text in texts)
