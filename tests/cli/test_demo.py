@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+import seglog_command
 from seglog.cli import demo
 from seglog.cli.main import main
 from tests.support.source_files import ROOT
@@ -60,7 +61,9 @@ def test_an_archive_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_clone_shows_real_directories_from_anywhere(tmp_path: Path) -> None:
     """A clone has the archive beside `src`; the package may have been installed elsewhere."""
     clone, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
-    shutil.copytree(Path(seglog.__file__).parent, clone / "src" / "seglog")
+    for package in (seglog, seglog_command):
+        there = Path(package.__file__ or "").parent
+        shutil.copytree(there, clone / "src" / there.name)
     archive = clone / demo._GOLDEN
     archive.parent.mkdir(parents=True)
     archive.symlink_to(ROOT / demo._GOLDEN)
