@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from seglog._native.append import FastPath
+from seglog._native.batch import scan
 from seglog.config import LogConfig
 from seglog.errors import (
     InvalidRecordError, KafkaStorageError, RecordTooLargeError, RecordValidationError, SeglogError,
@@ -428,3 +429,25 @@ def test_files_are_closed_once_even_if_that_fails(
         log.close_handlers()
     assert log.fast_path.append(batch(), 0) is None
     assert closed == ["log", "index", "timeindex"]
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+def test_no_offset_is_used_again_after_an_interrupt(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fast: bool) -> None:
+    """A signal that comes during the write raises as soon as the write is done."""
+    log, set_end = open_log(tmp_path / "t-0"), local_log.LocalLog.set_end
+
+    def interrupt(local: local_log.LocalLog, offset: int) -> None:
+        monkeypatch.setattr(local_log.LocalLog, "set_end", set_end)
+        raise KeyboardInterrupt
+
+    if is_fast:  # the first append opens the writer
+        log.append_as_leader(batch(), 0)
+    monkeypatch.setattr(local_log.LocalLog, "set_end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        log.append_as_leader(batch(3), 0)
+    assert log.log_end_offset == 3 + is_fast
+    assert log.append_as_leader(batch(2), 0).first_offset == 3 + is_fast
+    log.close()
+    data = (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
+    assert scan(data).batches["base_offset"].tolist() == ([0, 1, 4] if is_fast else [0, 3])

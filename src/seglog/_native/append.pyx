@@ -117,6 +117,28 @@ cdef class LogAppendInfo:
 
 
 @cython.final
+cdef class LogEnd:
+    """The end of a log: the next record's offset, the last segment's base offset and its size.
+
+    `fields` returns a consistent snapshot to any thread.
+    """
+
+    cdef readonly int64_t offset, base_offset, size
+
+    def __init__(self, int64_t offset, int64_t base_offset, int64_t size):
+        self.move(offset, base_offset, size)
+
+    cpdef void move(self, int64_t offset, int64_t base_offset, int64_t size) noexcept:
+        """Sets a new end."""
+        self.offset, self.base_offset, self.size = offset, base_offset, size
+
+    @property
+    def fields(self):
+        """(offset, base_offset, size)."""
+        return self.offset, self.base_offset, self.size
+
+
+@cython.final
 cdef class SegmentWriter:
     """Owns the descriptors and counters of the active segment."""
 
@@ -222,11 +244,14 @@ cdef class SegmentWriter:
 
     # ---- appends --------------------------------------------------------------------------------
 
-    def append(self, data, batches):
-        """Writes whole, valid batches and the index entries that are due.
+    def append(self, data, batches, LogEnd end=None, int64_t next_offset=-1):
+        """Writes whole, valid batches and the index entries that are due, and moves `end` to
+        `next_offset`: no signal comes between, after which the next append would use these offsets
+        again.
 
         Returns TAKES and the number of batches; or an index's refusal and its row, when all bytes
-        and the entries before that row are written. KafkaStorageError: nothing has changed.
+        and the entries before that row are written, and the end is where it was.
+        KafkaStorageError: nothing has changed.
         """
         cdef Py_buffer view
         cdef slg_error error
@@ -247,6 +272,8 @@ cdef class SegmentWriter:
         finally:
             PyBuffer_Release(&view)
         check(status, &error, self._log_path)
+        if end is not None and refusal == SLG_INDEX_TAKES:
+            end.move(next_offset, self._writer.base_offset, self._writer.state.size)
         return <int>refusal, row
 
     def configure(self, *, bint needs_key, bint has_create_time,
@@ -269,8 +296,9 @@ cdef class SegmentWriter:
 
     def append_as_leader(self, data, ProducerTable producers, int32_t leader_epoch,
                          int64_t next_offset, int64_t now_ms, int64_t log_start_offset=0,
-                         bint is_span=False):
-        """Appends the plain batches at the beginning of `data` in one call without the GIL.
+                         bint is_span=False, LogEnd end=None):
+        """Appends the plain batches at the beginning of `data` in one call without the GIL, and
+        moves `end` (see `append`).
 
         `valid_bytes` of the result is how much of `data` was appended. None if the first batch is
         not plain; then, and with KafkaStorageError, nothing has changed.
@@ -285,6 +313,8 @@ cdef class SegmentWriter:
         self._rules.is_span = is_span
         status = self.lead(data, producers, leader_epoch, next_offset, now_ms, &done, &error)
         check(<slg_status>status, &error, self._log_path)
+        if end is not None and done.bytes > 0:
+            end.move(done.last_offset + 1, self._writer.base_offset, self._writer.state.size)
         return self.result(&done, log_start_offset)
 
     cdef inline int lead(self, data, ProducerTable producers, int32_t leader_epoch,
@@ -335,28 +365,6 @@ cdef inline int64_t _now_ms(clockid_t clock) noexcept:
     cdef timespec now
     clock_gettime(clock, &now)
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
-
-
-@cython.final
-cdef class LogEnd:
-    """The end of a log: the next record's offset, the last segment's base offset and its size.
-
-    `fields` returns a consistent snapshot to any thread.
-    """
-
-    cdef readonly int64_t offset, base_offset, size
-
-    def __init__(self, int64_t offset, int64_t base_offset, int64_t size):
-        self.move(offset, base_offset, size)
-
-    cpdef void move(self, int64_t offset, int64_t base_offset, int64_t size) noexcept:
-        """Sets a new end."""
-        self.offset, self.base_offset, self.size = offset, base_offset, size
-
-    @property
-    def fields(self):
-        """(offset, base_offset, size)."""
-        return self.offset, self.base_offset, self.size
 
 
 cdef class FastPath:

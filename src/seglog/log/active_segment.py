@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.append import IndexRefusal, SegmentWriter
+from seglog._native.append import IndexRefusal, LogEnd, SegmentWriter
 from seglog._native.batch import scan_file
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
@@ -94,8 +94,10 @@ class ActiveSegment:
 
     # ---- writing ------------------------------------------------------------------------------
 
-    def append(self, last_offset: int, data: Records, batches: npt.NDArray[np.void]) -> None:
-        """Writes whole batches, valid and in order, and the index entries that are due.
+    def append(self, last_offset: int, data: Records, batches: npt.NDArray[np.void],
+               end: LogEnd | None = None) -> None:
+        """Writes whole batches, valid and in order, and the index entries that are due, and moves
+        the log's `end` after them.
 
         If a write fails, the segment is unchanged. Raises KafkaStorageError,
         LogSegmentOffsetOverflowError, and IllegalArgumentError for a segment beyond 2 GiB. Errors
@@ -115,7 +117,7 @@ class ActiveSegment:
             raise IllegalArgumentError(
                 f"Append of size {size} bytes is too large for segment with current file position "
                 f"at {self.size}")
-        refusal, row = self._writer.append(data, batches)
+        refusal, row = self._writer.append(data, batches, end, last_offset + 1)
         if refusal != IndexRefusal.TAKES:
             self._raise_refused(int(batches["last_offset"][row]), refusal)
 

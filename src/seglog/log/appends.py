@@ -91,7 +91,7 @@ class Appends:
                                 flush_at=local.flush_due_at())
             try:
                 info = writer.append_as_leader(records, table, leader_epoch, end, local.now_ms(),
-                                               start, is_span)
+                                               start, is_span, local.end)
             except OSError as error:
                 local.append_failed(error)
             if info is None:
@@ -242,8 +242,9 @@ class Appends:
             info.log_append_time = again.timestamp
             info.log_start_offset = self._watermarks.log_start_offset
             return
-        # The end moves with the write, so that no later error leads to a reuse of offsets.
-        active.append(info.last_offset, valid, batches)
+        # The end moves with the write, so that no later error leads to a reuse of offsets, and no
+        # signal that interrupts here.
+        active.append(info.last_offset, valid, batches, local.end)
         local.set_end(info.last_offset + 1)
         self._watermarks.follow_log_end()
         producers.update(analysis)
