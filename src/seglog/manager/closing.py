@@ -17,7 +17,7 @@ from seglog.recovery.worker_pool import WorkerPool
 from seglog.manager.table import LogTable
 from seglog.manager.unopened import UnopenedLogs
 
-__all__ = ["close_logs"]
+__all__ = ["abandon_logs", "close_logs"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,13 @@ def close_logs(directories: Sequence[LogDirectory], table: LogTable,
     finally:
         for pool in pools:
             pool.shutdown()
+
+
+def abandon_logs(table: LogTable) -> None:
+    """Closes the files of all logs without changes: none is used again."""
+    table.seal()
+    for log in table.opened():
+        log.close_handlers()
 
 
 def _flush(logs: UnopenedLogs, directory: LogDirectory, channel: LogDirFailureChannel) -> None:

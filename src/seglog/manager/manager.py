@@ -8,7 +8,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +24,7 @@ from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import LogContext, UnifiedLog
 from seglog.manager.offset_checkpoints import Checkpoints
 from seglog.manager.log_cleaning import LogCleaning
-from seglog.manager.closing import close_logs
+from seglog.manager.closing import abandon_logs, close_logs
 from seglog.manager.configs import TopicConfigs
 from seglog.manager.background_checks import BackgroundChecks, open_reader
 from seglog.manager.directories import (
@@ -163,21 +162,16 @@ class LogManager(LogOperations):
             context, self.config.producer_id_expiration_ms)
 
     def _register_gauges(self) -> None:
-        directories = self._state.directories
-        self._gauges.add("OfflineLogDirectoryCount", {}, lambda: len(directories.offline))
-        self._gauges.add("CordonedLogDirectoryCount", {}, lambda: len(self.cordoned_log_dirs))
+        directories, add = self._state.directories, self._gauges.add
+        add("OfflineLogDirectoryCount", {}, lambda: len(directories.offline))
+        add("CordonedLogDirectoryCount", {}, lambda: len(self.cordoned_log_dirs))
         for path in self.log_dirs:
             tags = {"logDirectory": path}
-            self._gauges.add("LogDirectoryOffline", tags, partial(self._is_offline, path))
-            self._gauges.add("LogDirectoryCordoned", tags, partial(self._is_cordoned, path))
+            add("LogDirectoryOffline", tags, lambda path=path: int(directories.get(path) is None))
+            add("LogDirectoryCordoned", tags,
+                lambda path=path: int(path in self.cordoned_log_dirs))
         self._server_gauges.add("ProducerIdCount", {}, lambda: self._state.table.producer_count(
             self._state.now_ms()))
-
-    def _is_offline(self, path: str) -> int:
-        return int(self._state.directories.get(path) is None)
-
-    def _is_cordoned(self, path: str) -> int:
-        return int(path in self.cordoned_log_dirs)
 
     # ---- start and end --------------------------------------------------------------------------
 
@@ -235,6 +229,21 @@ class LogManager(LogOperations):
         _log.info("Shutting down.")
         self._gauges.remove()
         self._server_gauges.remove()
+        try:
+            self._stop(loading)
+            self._state.checkpoints.high_watermarks()
+            close_logs(self._state.directories.all(), self._state.table, self._channel,
+                       self._recovery_threads, broker_epoch)
+        except BaseException:  # an interrupt: threads may still work, and the locks are released
+            abandon_logs(self._state.table)
+            raise
+        finally:
+            for directory in self._state.directories.all():
+                directory.unlock()
+        _log.info("Shutdown complete.")
+
+    def _stop(self, loading: LogLoading | None) -> None:
+        """Ends all threads."""
         if loading is not None:
             loading.cancel()
         self._tasks.stop()
@@ -248,15 +257,6 @@ class LogManager(LogOperations):
         self._channel.close()
         if self._handler is not None and self._handler is not threading.current_thread():
             self._handler.join()
-        directories = self._state.directories.all()
-        try:
-            self._state.checkpoints.high_watermarks()
-            close_logs(directories, self._state.table, self._channel, self._recovery_threads,
-                       broker_epoch)
-        finally:
-            for directory in directories:
-                directory.unlock()
-        _log.info("Shutdown complete.")
 
     def __enter__(self) -> Self:
         if self._phase == "new":
