@@ -43,6 +43,11 @@ def test_verify_and_dump(tiered_copy: Tiered, capsys: pytest.CaptureFixture[str]
     code, out, _ = run(capsys, "verify", tiered_copy.data, "--remote", remote)
     assert code == 0
     assert "t-gzip-0: 5 segments, 80 batches, 33080 bytes: sound" in out
+    for option in ("--threads", "2"), ("--spark", "local[2]"):  # they were ignored
+        code, out, err = run(capsys, "verify", tiered_copy.data, "--remote", remote, *option)
+        assert (code, out) == (2, "") and "one partition after the other" in err
+    code, out, err = run(capsys, "verify", *[tiered_copy.data] * 2, "--remote", remote)
+    assert (code, out) == (2, "") and "Duplicate" in err
     code, out, _ = run(capsys, "dump", "--remote", remote, "t-zstd-0", "--deep-iteration")
     assert code == 0
     assert "lastOffset: 199 " in out

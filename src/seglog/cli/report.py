@@ -32,7 +32,8 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", nargs="+", type=given_path, help="data directories (each one entry "
                         "of log.dirs) or single partition directories")
     parser.add_argument("--threads", type=number_from(1), metavar="N",
-                        help=f"{_THREADS}; default: one per CPU")
+                        help=f"{_THREADS}, and for a recovery "
+                        "num.recovery.threads.per.data.dir; default: one per CPU")
     parser.add_argument("--config", type=setting, action="append", default=[],
                         metavar="KEY=VALUE", help="a setting of the broker or the topics under "
                         "Kafka's name, such as index.interval.bytes=512; may be repeated")

@@ -40,6 +40,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """A load at the level that reads everything."""
+    refuse_duplicates(args.path)
+    if args.remote is not None and (args.spark is not None or args.threads is not None):
+        raise ConfigError("--spark and --threads are for the files of a directory; with --remote "
+                          "the tier is checked, one partition after the other")
     tier = None if args.remote is None else tier_of(args)
     if tier is not None:
         from seglog.cli.tier import check_tier
@@ -62,7 +66,6 @@ def _run_on_spark(args: argparse.Namespace) -> int:
         raise ConfigError("--threads is for a run on this machine; with --spark the master says "
                           "how many cores there are, such as local[4]")
     options = load_options(args)
-    refuse_duplicates(args.path)
     try:
         from seglog.spark.verification import verify_on
     except ImportError as error:
