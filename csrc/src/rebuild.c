@@ -126,7 +126,7 @@ slg_status slg_rebuild_feed(slg_rebuild *rebuild, const slg_batch *batches, size
             rebuild->highest_base_offset = batch->base_offset;
         }
         rebuild->batch_count++;
-        rebuild->record_count += batch->record_count > 1 ? batch->record_count : 1;
+        rebuild->record_count += batch->record_count < 0 ? 1 : batch->record_count;
         rebuild->last_offset = batch->last_offset;
         rebuild->size += batch->size;
     }

@@ -48,6 +48,13 @@ def rebuilt(batches: Sequence[Facts], interval: int = 0, index_bytes: int = 1 <<
     return found
 
 
+def test_records_are_those_of_the_headers() -> None:
+    """A compacted batch may have none. An old wrapper has no count, and counts as one."""
+    batches = [Facts(BASE + n, BASE + n, 5000, 100, count) for n, count in enumerate((0, -1, 1, 5))]
+    found = rebuilt(batches)
+    assert (found.batch_count, found.record_count) == (4, 7)
+
+
 def test_the_first_batch_is_never_indexed() -> None:
     found = rebuilt(growing(4))
     assert found.offset_index.hex() == "000000010000006400000002000000c8000000030000012c"

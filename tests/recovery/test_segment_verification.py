@@ -11,7 +11,9 @@ import seglog
 from seglog.recovery import segment_verification
 from seglog.recovery.scans import Extent
 from seglog.recovery.segment_verification import verify_extent
+from tests.oracle import batch as v2
 from tests.oracle import legacy
+from tests.oracle.batch import Batch
 from tests.recovery.test_claims import batch
 
 
@@ -35,6 +37,15 @@ def test_a_message_of_an_old_format_is_a_record(tmp_path: Path) -> None:
     check = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0")
     assert (check.findings, check.next_offset) == ([], 5)
     assert (check.batch_count, check.record_count) == (3, 3), "a wrapper has no count"
+
+
+def test_a_batch_that_was_compacted_to_nothing_has_no_record(tmp_path: Path) -> None:
+    rng, log = random.Random(1), tmp_path / "log"
+    log.write_bytes(batch(0, 3, rng) + v2.encode(Batch(3, 4, [], producer_id=7, producer_epoch=0,
+                                                       base_sequence=0)))
+    check = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0")
+    assert (check.findings, check.next_offset) == ([], 8)
+    assert (check.batch_count, check.record_count) == (2, 3)
 
 
 def test_after_too_many_bad_batches_the_rest_of_a_segment_is_one(

@@ -142,7 +142,8 @@ def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgain
     if not len(batches):
         return
     check.batch_count += len(batches)
-    check.record_count += int(np.maximum(batches["record_count"], 1).sum())
+    records = batches["record_count"].astype(np.int64)
+    check.record_count += int(np.where(records < 0, 1, records).sum())  # -1: an old wrapper
     last = batches["last_offset"]
     distance = last.astype(np.uint64) - np.uint64(check.base_offset)
     for row in np.flatnonzero(distance > _RELATIVE_OFFSET_MAX)[:1]:
