@@ -12,7 +12,9 @@ from seglog.config import LogConfig
 from seglog.model import TimestampOffset
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.index_files import TIME_ENTRY
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.next_offset import _BATCHES_PER_CHUNK
+from seglog.recovery.partition_plan import LoadLevel, check_partition
 from seglog.recovery.segment_files import SegmentFiles
 from tests.log.test_fast_path import batch
 
@@ -68,3 +70,21 @@ def test_positions_are_bytes_of_the_log_also_in_a_part_of_a_file(tmp_path: Path)
     assert [segment.find(offset) for offset in (4, 5, 6, 7, 8)] == [
         (4, 0), (4, 0), (6, len(one)), (6, len(one)), None]
     assert segment.read_next_offset() == 8
+
+
+def test_a_segment_with_room_in_its_indexes_stays_an_object(tmp_path: Path) -> None:
+    """Only the object knows how many entries count, also if its largest timestamp is known and in
+    the time index: in the file the room looks like entries."""
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(2, timestamp=4))
+    (tmp_path / f"{0:020d}.index").touch()
+    (tmp_path / f"{0:020d}.timeindex").write_bytes(TIME_ENTRY.pack(4, 1))
+    segments = LoadedSegments(RealDisk(str(tmp_path)), LogConfig(),
+                              check_partition(str(tmp_path), LoadLevel.KAFKA).segments)
+    segment = segments.get(0)
+    segment.resize_indexes()
+    assert segment.max_timestamp() == TimestampOffset(4, 1)
+    segments.release(segment)
+    assert segments.get(0) is segment
+    segment.close()
+    segments.release(segment)
+    assert segments.held == [] and segments.get(0).time_index.entries == 1
