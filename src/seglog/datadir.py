@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from seglog.arguments import directory_path, names, optional, partition_of, shown, text
+from seglog.arguments import directory_path, names, optional, partition_of, text
 from seglog.arguments import threads as at_once
 from seglog.arrow.topics import OffsetBound, TimeBound, TopicStream
 from seglog.closed_by_with import ClosedByWith
@@ -59,8 +59,7 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     ValueError (an unknown level; ConfigError for a number of threads that Kafka refuses).
     """
     optional(LogConfig, log_config=log_config)
-    if listener is not None and not hasattr(listener, "finding"):
-        raise TypeError(f"listener must be a LoadListener, not {shown(listener)}")
+    optional(LoadListener, listener=listener)
     threads = at_once("num_segment_loading_threads", num_segment_loading_threads, 1)
     options = LoadOptions(LoadLevel(level), LoadConfig(threads), log_config or LogConfig())
     result = load_directory(directory_path("path", path), options, listener)

@@ -24,7 +24,7 @@ class Log(SimpleNamespace):
 
     def __init__(self, key: TopicPartition, log_dir: str, producers: int = 0) -> None:
         super().__init__(topic_partition=key, path=f"{log_dir}/{key}", did=[],
-                         producers=SimpleNamespace(entries=[None] * producers))
+                         producer_id_count=producers)
 
     def remove_log_metrics(self) -> None:
         self.did.append("metrics")

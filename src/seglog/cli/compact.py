@@ -248,7 +248,7 @@ def _compact(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
     manager = LogManager(  # from here on the directory is locked
         [root.path], config=settings.broker, log_config=settings.log,
         topic_configs={key.topic: settings.of_topic(key.topic) for key in keys},
-        on_load_error=lambda path, error: None)
+        on_load_error=lambda path, error: None, keep_log_starts=True)
     epoch = manager.read_broker_epoch_from_clean_shutdown_files()
     try:
         _require_clean(root.path)

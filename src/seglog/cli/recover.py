@@ -384,7 +384,7 @@ class _Recovery:
         self.listener = listener
         self.manager = LogManager(
             [path], config=settings.broker, log_config=settings.log, listener=listener,
-            load=self._load, on_load_error=self.outcome.failed)
+            load=self._load, on_load_error=self.outcome.failed, keep_log_starts=True)
 
     def _load(self, path: str, inputs: LoadInputs, *, listener: LoadListener,
               **how: Any) -> LoadedLog:

@@ -59,9 +59,11 @@ class LogDirectory:
     and raises KafkaStorageError. Safe from any thread.
     """
 
-    def __init__(self, path: str, directory_id: uuid.UUID | None,
-                 channel: LogDirFailureChannel) -> None:
+    def __init__(self, path: str, directory_id: uuid.UUID | None, channel: LogDirFailureChannel,
+                 keep_log_starts: bool = False) -> None:
+        """See LogManager for `keep_log_starts`."""
         self.path, self.directory_id = path, directory_id
+        self._keep_log_starts = keep_log_starts
         self.had_clean_shutdown = False
         #: Whether the load of every log of the directory has ended, successfully or not.
         self.loading_completed = False
@@ -203,6 +205,8 @@ class LogDirectory:
     def forget_on_file(self, *keys: TopicPartition) -> None:
         """From now on the loaded logs provide the offsets for the checkpoints."""
         for name, found in self._on_file.items():
+            if self._keep_log_starts and name == LOG_START_OFFSET_CHECKPOINT:
+                continue  # a log that starts after its first segment has a line that replaces this
             with self._checkpoint_locks[name]:
                 for key in keys:
                     found.pop(key, None)

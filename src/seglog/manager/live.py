@@ -28,7 +28,7 @@ class LiveDirectories:
     """The configured data directories; those that work are locked. Safe from any thread."""
 
     def __init__(self, log_dirs: Sequence[str], identities: Identities,
-                 channel: LogDirFailureChannel) -> None:
+                 channel: LogDirFailureChannel, keep_log_starts: bool) -> None:
         """Creates missing directories and takes the locks.
 
         Raises AllLogDirsFailedError, LogDirLockedError.
@@ -43,7 +43,8 @@ class LiveDirectories:
                              f"{', '.join(log_dirs)} can be created or validated")
         ids = identities.directory_ids
         for directory in lock_log_dirs(
-                [LogDirectory(path, ids.get(path), channel) for path in live], channel):
+                [LogDirectory(path, ids.get(path), channel, keep_log_starts) for path in live],
+                channel):
             try:
                 directory.create_checkpoints()
             except OSError as error:

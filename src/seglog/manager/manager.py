@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -85,7 +86,7 @@ class LogManager(LogOperations):
                  listener: LoadListener | None = None,
                  on_log_dir_failure: Callable[[LogDirFailure], object] | None = None,
                  on_load_error: Callable[[str, Exception], object] | None = None,
-                 load: Callable[..., Any] | None = None,
+                 load: Callable[..., Any] | None = None, keep_log_starts: bool = False,
                  metrics: MetricsRegistry | None = None) -> None:
         """`log_dirs` default to those of `config` (a BrokerConfig: `server.properties`).
 
@@ -95,9 +96,9 @@ class LogManager(LogOperations):
 
         Kafka stops its start at a log that it abandons, and takes a data directory offline that has
         an unreadable one. With `on_load_error(path, error)` the other logs are loaded, and the
-        directory gets no clean shutdown marker. `load` loads one log instead of
-        `log.unified_log.load_unified_log`, with its arguments except for the context; LoadedLogs
-        suffice for a manager that only recovers.
+        directory gets no clean shutdown marker. `load` replaces `log.unified_log.load_unified_log`,
+        with its arguments except for the context; LoadedLogs suffice to recover. `keep_log_starts`
+        keeps checkpointed log starts below first segments: which topics are tiered is not known.
 
         `scheduler` runs the background tasks, and those of the logs, with the clock `time`. If it
         has not been started, `startup` starts it and `shutdown` shuts it down. Otherwise its owner
@@ -110,6 +111,7 @@ class LogManager(LogOperations):
         """
         optional(LoadConfig, config=config)
         optional(LogConfig, log_config=log_config)
+        optional(LoadListener, listener=listener)
         optional(Scheduler, scheduler=scheduler)
         optional(Time, time=time)
         optional(MetricsRegistry, metrics=metrics)
@@ -123,9 +125,8 @@ class LogManager(LogOperations):
         self._on_load_error, self._load = on_load_error, load
         self._recovery_threads = self.config.num_recovery_threads_per_data_dir
         self._segment_threads = self.config.num_segment_loading_threads_per_data_dir
-        self._callbacks = StartupCallbacks()
+        self._callbacks, self._checks = StartupCallbacks(), BackgroundChecks()
         self._channel = LogDirFailureChannel()
-        self._checks = BackgroundChecks()
         self._loading: LogLoading | None = None
         self._load_reports: dict[str, LoadReport] = {}
         self._handler: threading.Thread | None = None
@@ -136,17 +137,17 @@ class LogManager(LogOperations):
         self._scheduler = scheduler or Scheduler()
         self._owns_scheduler = not self._scheduler.is_started
         super().__init__(self._make_state(broker, log_config or broker.log_config(),
-                                          topic_configs or {}, time or Time()))
+                                          time or Time(), keep_log_starts, topic_configs or {}))
         self._tasks = BackgroundTasks(
             self._state, self._deletion, None if scheduler is None else broker)
         self._gauges = Gauges(self.metrics)
         self._server_gauges = Gauges(self.metrics, "kafka.server", "ReplicaManager")
         self._register_gauges()
 
-    def _make_state(self, broker: BrokerConfig, default: LogConfig,
-                    topic_configs: Mapping[str, LogConfig], time: Time) -> ManagerState:
+    def _make_state(self, broker: BrokerConfig, default: LogConfig, time: Time, keep: bool,
+                    topic_configs: Mapping[str, LogConfig]) -> ManagerState:
         configs = TopicConfigs(default, topic_configs, broker.remote_log_storage_system_enable)
-        directories = LiveDirectories(self.log_dirs, self._identities, self._channel)
+        directories = LiveDirectories(self.log_dirs, self._identities, self._channel, keep)
         context = LogContext(
             self._scheduler, time, self._channel,
             transaction_verification=broker.transaction_partition_verification_enable,
@@ -162,16 +163,16 @@ class LogManager(LogOperations):
             context, self.config.producer_id_expiration_ms)
 
     def _register_gauges(self) -> None:
-        directories, add = self._state.directories, self._gauges.add
-        add("OfflineLogDirectoryCount", {}, lambda: len(directories.offline))
+        live, add, state = self._state.directories, self._gauges.add, self._state
+        add("OfflineLogDirectoryCount", {}, lambda: len(live.offline))
         add("CordonedLogDirectoryCount", {}, lambda: len(self.cordoned_log_dirs))
         for path in self.log_dirs:
             tags = {"logDirectory": path}
-            add("LogDirectoryOffline", tags, lambda path=path: int(directories.get(path) is None))
-            add("LogDirectoryCordoned", tags,
-                lambda path=path: int(path in self.cordoned_log_dirs))
-        self._server_gauges.add("ProducerIdCount", {}, lambda: self._state.table.producer_count(
-            self._state.now_ms()))
+            add("LogDirectoryOffline", tags, partial(lambda one: int(live.get(one) is None), path))
+            add("LogDirectoryCordoned", tags, partial(
+                lambda one: int(one in self.cordoned_log_dirs), path))
+        self._server_gauges.add(
+            "ProducerIdCount", {}, lambda: state.table.producer_count(state.now_ms()))
 
     # ---- start and end --------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from seglog.recovery.findings import Finding
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["CompositeListener", "LoadListener", "NullListener"]
 
 
+@runtime_checkable
 class LoadListener(Protocol):
     """Events of a load, all called without any lock held.
 
