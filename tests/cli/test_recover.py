@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from seglog.cli import recover
 from seglog.storage.lock import FileLock
 from seglog.storage import paths
 from seglog.storage.checkpoint_files import read_offset_checkpoint
@@ -308,6 +309,30 @@ def test_a_checkpoint_that_cannot_be_read(golden: Path, tmp_path: Path, capsys: 
     assert (code, out) == (2, "") and f"error: {checkpoint}: " in err
     assert "put a file that can be read in its place" in err
     assert fingerprint(root) == before
+
+
+def test_ctrl_c_at_the_metadata_log_leaves_no_marker(
+        golden: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker was written, so that the next recovery did not scan that log."""
+    root, whole = tmp_path / "data", tmp_path / "whole"
+    for path in (root, whole):
+        shutil.copytree(golden / "real" / "unclean", path)
+    assert run(capsys, "--recover", whole)[0] == 0
+    load_log = recover.load_log
+
+    def interrupted(path: str, *args: Any, **how: Any) -> Any:
+        if path.endswith("__cluster_metadata-0"):
+            raise KeyboardInterrupt
+        return load_log(path, *args, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recover, "load_log", interrupted)
+        assert run(capsys, "--recover", root)[0] == 130
+    assert not (root / paths.CLEAN_SHUTDOWN_FILE).exists()
+    assert run(capsys, "--recover", root)[0] == 0
+    assert (root / paths.CLEAN_SHUTDOWN_FILE).exists()
+    for path in sorted((whole / "__cluster_metadata-0").glob("*.*index")):
+        assert (root / "__cluster_metadata-0" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_what_is_refused(golden: Path, tmp_path: Path, capsys: Capture) -> None:

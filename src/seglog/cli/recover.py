@@ -405,8 +405,9 @@ class _Recovery:
         epoch = self.manager.read_broker_epoch_from_clean_shutdown_files()
         try:
             root = outcome.root = read_root(self.path, outcome.finding, is_locked=True)
-            self.manager.startup()
+            # First: after startup() the manager writes the marker even if Ctrl-C ends this.
             self._load_metadata_logs(root)
+            self.manager.startup()
             for log in (*self.manager.stray_logs.values(), *self.manager.logs_to_be_deleted):
                 self._close(log)
             self._mend_cleaner_checkpoint()
