@@ -6,9 +6,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from seglog.cli import ls
 from seglog.cli.main import main
 from tests.support.verbs import run
 
@@ -131,6 +133,25 @@ def test_what_is_no_data_directory_is_explained(
             assert (code, out) == (2, ""), (verb, path)
             assert sentence in err and err.count("\n") == 1, (verb, err)
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--segments"]])
+def test_ls_leaves_out_what_a_broker_deletes_meanwhile(
+        golden_copy: Copy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+        options: list[str]) -> None:
+    """It was an error and exit code 1, though nothing is wrong with the directory."""
+    root = golden_copy("real/clean")
+    listed = ls.find_directories
+
+    def find(path: str) -> Any:
+        found = listed(path)
+        (root / "txn-1").rename(root / f"txn-1.{'0' * 32}-delete")
+        return found
+
+    monkeypatch.setattr(ls, "find_directories", find)
+    assert main(["ls", str(root), *options]) == 0
+    out, err = capsys.readouterr()
+    assert "txn-0" in out and "txn-1" not in out and err == ""
 
 
 def test_ls_names_a_partition_that_cannot_be_read(golden_copy: Copy,

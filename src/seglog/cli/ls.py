@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
                 progress.advance()
             elif args.json:
                 row = _with_epochs(row, one)
-            rows.append(row)
+            if row["error"] is None or not _is_gone(one):
+                rows.append(row)
     rows.sort(key=_SORTS[args.sort])
     if args.reverse:
         rows.reverse()
@@ -131,6 +132,11 @@ def _select(args: argparse.Namespace) -> list[FoundDirectory]:
                                    topics_of(args), partitions_of(args), ", ".join(args.path)))
     return sorted((one for one in found.values() if one.topic_partition in chosen),
                   key=lambda one: (one.topic_partition, one.data_dir, one.name))
+
+
+def _is_gone(one: FoundDirectory) -> bool:
+    """Whether a directory that was listed is there no more: a running broker deleted its topic."""
+    return files_of(one.data_dir) is LOCAL and not os.path.lexists(one.path)
 
 
 class _Checkpoints:
