@@ -29,6 +29,25 @@ def test_the_age_of_a_written_segment_needs_no_read(
     again.close()
 
 
+def test_the_age_runs_from_0_but_not_from_a_missing_timestamp(tmp_path: Path) -> None:
+    """LogSegment.timeWaitedForRoll."""
+    for timestamp, waited in ((0, 7), (-1, 50)):
+        log = open_log(tmp_path / f"t{timestamp}-0")
+        log.append_as_leader(batch(timestamp=timestamp), 0)
+        assert log.active.time_waited_for_roll(log.active.files.created_ms + 50, 7) == waited
+        log.close()
+
+
+def test_a_roll_leaves_no_preallocated_bytes(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", preallocate="true")
+    log.append_as_leader(batch(), 0)
+    file = tmp_path / "t-0" / f"{0:020d}.log"
+    assert file.stat().st_size > len(batch())
+    log.roll()
+    assert file.read_bytes()[8:12] == batch()[8:12] and file.stat().st_size == len(batch())
+    log.close()
+
+
 @pytest.mark.parametrize("room", [0, -1])
 def test_a_segment_ends_at_2_gib(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:

@@ -109,12 +109,15 @@ def test_a_batch_that_is_refused_changes_nothing(tmp_path: Path, what: str) -> N
 def test_nothing_is_done_with_a_log_that_has_ended(tmp_path: Path, end: str) -> None:
     log = opened(tmp_path)
     getattr(log, end)()
+    assert not log.context.scheduler.pending_tasks
+    assert len(log.leader_epochs) == (end != "delete")
     before = snapshot(tmp_path)
     operations: dict[str, Any] = {
         "append": lambda: log.append_as_leader(batch(), 0),
         "follow": lambda: log.append_as_follower(batch(), 0), "roll": log.roll,
         "truncate": lambda: log.truncate_to(0), "read": lambda: log.read(0, 100),
-        "look up": lambda: log.offset_for_timestamp(0),
+        "look up": lambda: log.offset_for_timestamp(0), "tail": lambda: log.follow(0),
+        "retain": log.delete_old_segments, "delete": log.delete,
         "place": lambda: log.convert_to_offset_metadata(0), "snap": log.take_producer_snapshot,
         "epoch": lambda: log.assign_epoch_start_offset(9, 0),
         "empty": lambda: log.truncate_fully_and_start_at(9)}

@@ -167,6 +167,8 @@ def test_offsets_may_have_gaps_but_rise() -> None:
         builder.append_with_offset(12, 5, None, b"b")
     with pytest.raises(IllegalArgumentError, match="Maximum offset delta exceeded, base offset: "):
         builder.append_with_offset(10 + 2**31, 5, None, b"b")
+    with pytest.raises(IllegalArgumentError, match=f"offset {-2**63} following previous offset 12"):
+        builder.append_with_offset(2**63, 5, None, b"b")
     builder.append(6, None, b"b")
     builder.override_last_offset(20)
     found = v2.decode(builder.build())
@@ -179,6 +181,8 @@ def test_the_record_after_an_overridden_last_offset_has_the_next_one() -> None:
     builder = RecordBatchBuilder(base_offset=10)
     builder.append(5, None, b"a")
     builder.override_last_offset(20)
+    with pytest.raises(IllegalArgumentError, match="offset 20 following previous offset 20 "):
+        builder.append_with_offset(20, 6, None, b"b")
     builder.append(6, None, b"b")
     found = v2.decode(builder.build())
     assert [record.offset for record in found.records] == [10, 21]

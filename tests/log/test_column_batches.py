@@ -80,6 +80,8 @@ def test_timestamps_of_every_kind() -> None:
                   np.array([5, 9, 0, 9, 7])[::2]):
         found = _records(encode_batches({"value": [b""] * 3, "timestamp": times}, timestamp=6))
         assert [record.timestamp for record in found][::2] == [5, 7]
+    for one, expected in ((np.array([7], "M8[2ms]"), 14), (np.array([2**62], np.uint64), 2**62)):
+        assert _records(encode_batches({"timestamp": one}))[0].timestamp == expected
     days = np.array(["1970-01-02"], "M8[D]")
     assert _records(encode_batches({"timestamp": days}))[0].timestamp == 86_400_000
     before = time.time_ns() // 1_000_000
@@ -110,6 +112,8 @@ def test_wrong_options() -> None:
     for options, message in (({"codec": 9}, "Unknown compression type id: 9"),
                              ({"codec": "zstd", "level": 99}, "zstd doesn't support given"),
                              ({"is_transactional": True}, "without a valid producer ID"),
+                             ({"producer_epoch": 2**15}, "producer_epoch must be between"),
+                             ({"producer_epoch": -2**15 - 1}, "producer_epoch must be between"),
                              ({"producer_id": 3, "producer_epoch": 0}, "negative sequence"),
                              ({"log_append_time": 1, "codec": "snappy", "level": 1}, "snappy")):
         with pytest.raises(IllegalArgumentError, match=message):
@@ -145,6 +149,21 @@ def test_tables_of_other_libraries(library: str) -> None:
     assert [(record.key, record.value) for record in found] == list(zip(keys, values, strict=True))
     if library in ("polars", "pandas"):
         assert _values(encode_batches({"value": table["value"]})) == values
+
+
+def test_a_column_with_one_of_arrows_two_interfaces() -> None:
+    pa = pytest.importorskip("pyarrow")
+
+    class Array:
+        def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+            return pa.array([b"a", None]).__arrow_c_array__(requested_schema)
+
+    class Stream:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+            return pa.chunked_array([[b"a"], [None]]).__arrow_c_stream__(requested_schema)
+
+    for column in (Array(), Stream()):
+        assert _values(encode_batches({"value": column})) == [b"a", None]
 
 
 def test_selected_rows() -> None:

@@ -19,6 +19,7 @@ from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.storage.isolation import Isolation
 from seglog.log.scheduler import MockTime
 from seglog.log.following import AsyncSpanTail, RangeTail, SpanTail, TailSpan
+from seglog.log.readers import _CUTS_KEPT
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.storage.markers import ControlType
@@ -190,6 +191,19 @@ def test_a_truncation_below_what_was_read_is_told(log: UnifiedLog) -> None:
     assert len(scan(rest[-1].records).batches) and len(rest[-1].records) > len(first[0].records)
 
 
+def test_old_truncations_end_no_new_reader(log: UnifiedLog) -> None:
+    """As many as are remembered, all before its first record was read."""
+    for _ in range(300):
+        log.append_as_leader(batch(1, 1), 0)
+    for _ in range(_CUTS_KEPT):
+        log.truncate_to(299)
+        log.append_as_leader(batch(1, 1), 0)
+    tail = SpanTail(log, 0, timeout=0.0, max_bytes=1)
+    first = next(tail)
+    log.truncate_to(299)
+    assert offsets_of([first, *tail]) == list(range(299))
+
+
 def test_retention_takes_what_a_reader_has_not_seen(log: UnifiedLog) -> None:
     for _ in range(300):
         log.append_as_leader(batch(1, 200), 0)
@@ -266,11 +280,48 @@ def test_async_ends(log: UnifiedLog) -> None:
         endless = AsyncSpanTail(log, 0)
         asyncio.get_running_loop().call_later(0.05, endless.close)
         assert [span async for span in endless] == []
+        columns = log.follow_async()
+        asyncio.get_running_loop().call_later(0.05, columns.close)
+        assert [one async for one in columns] == []
         closing = AsyncSpanTail(log, 0)
         asyncio.get_running_loop().call_later(0.05, log.close)
         assert [span async for span in closing] == []
 
     asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+def test_an_append_just_before_the_wait_ends_it(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No later append would wake the reader."""
+    def append_late(now: float) -> float:
+        log.append_as_leader(batch(), 0)
+        return 0.0
+
+    tail = SpanTail(log, 0, timeout=5.0)
+    monkeypatch.setattr(tail, "_rest", append_late)
+    began = time.monotonic()
+    assert offsets_of([next(tail)]) == [0]
+    assert time.monotonic() - began < 5
+
+
+def test_readers_of_one_position_have_their_own_bounds(log: UnifiedLog) -> None:
+    """They share what is read only as far as the high watermark allows."""
+    for _ in range(4):
+        log.append_as_leader(batch(), 0)
+    log.update_high_watermark(2)
+    assert offsets_of(list(SpanTail(log, 1, timeout=0.0))) == [1, 2, 3]
+    assert offsets_of(list(SpanTail(log, 1, isolation="read_uncommitted", timeout=0.0))) == [1]
+
+
+def test_a_task_waits_for_a_late_record(log: UnifiedLog) -> None:
+    async def run() -> None:
+        async with AsyncSpanTail(log, 0, timeout=SECONDS) as tail:
+            asyncio.get_running_loop().call_later(0.05, log.append_as_leader, batch(2), 0)
+            assert offsets_of([await anext(tail)]) == [0, 1]
+        log.append_as_leader(batch(), 0)
+        assert await anext(tail, None) is None, "its context ended"
+
+    asyncio.run(run())
 
 
 def test_truncations_under_a_reader(log: UnifiedLog) -> None:

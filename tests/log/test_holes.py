@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import seglog
 from seglog.log.holes import cut_to_first_hole
+from tests.support.synced import syncs
 
 CONFIG = {"internal.segment.bytes": "400", "segment.index.bytes": "1200"}
 
@@ -61,8 +63,11 @@ def test_zeros_in_the_place_of_a_segment(written: Path) -> None:
     log = written / f"{at:020d}.log"
     log.write_bytes(bytes(log.stat().st_size))
     (written / f"{bases(written)[5]:020d}.index").unlink()
-    assert cut_to_first_hole(str(written), 0) == at
+    with syncs() as synced:
+        assert cut_to_first_hole(str(written), 0) == at
+    assert (log, b"") in synced
     assert bases(written)[-1] == at and log.stat().st_size == 0
+    assert (written / f"{at:020d}.snapshot").exists(), "recovery begins with it"
 
 
 def test_zeros_behind_a_segment_below_the_recovery_point(written: Path) -> None:
@@ -77,6 +82,17 @@ def test_zeros_behind_a_segment_below_the_recovery_point(written: Path) -> None:
     log.write_bytes(whole + b"\1" * 30)
     assert cut_to_first_hole(str(written), last, preallocated=True) is None
     assert log.stat().st_size == len(whole) + 30, "not the zeros of a preallocation"
+
+
+def test_a_hole_behind_zeros_below_the_recovery_point(written: Path) -> None:
+    *before, point, at = bases(written)[:5]
+    wholes = {base: (written / f"{base:020d}.log").read_bytes() for base in before}
+    for base, whole in wholes.items():
+        (written / f"{base:020d}.log").write_bytes(whole + bytes(3000))
+    os.truncate(written / f"{at:020d}.log", 0)
+    assert cut_to_first_hole(str(written), point, preallocated=True) == at
+    assert bases(written) == [*before, point, at]
+    assert {base: (written / f"{base:020d}.log").read_bytes() for base in before} == wholes
 
 
 def test_a_batch_that_reaches_into_the_next_segment(written: Path) -> None:

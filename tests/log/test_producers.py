@@ -362,6 +362,8 @@ def test_late_transactions(manager: ProducerStateManager) -> None:
     assert manager.has_late_transaction(41 + late), "the other one is the earliest now"
     manager.truncate_fully_and_start_at(0)
     assert not manager.has_late_transaction(2**62)
+    append(manager, data(0, 1, transactional=True, timestamp=0))
+    assert not manager.has_late_transaction(2**62), "in Kafka 0 is no time"
 
 
 def test_snapshots(manager: ProducerStateManager, tmp_path: Path) -> None:

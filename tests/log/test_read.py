@@ -158,6 +158,7 @@ def test_aborted_transactions_across_segments(make: Make) -> None:
                 for txn in log.read(offset, size, COMMITTED).aborted_transactions or ()]
 
     assert aborted(0) == [(7, 0)]  # the read ends with its segment, before producer 9 begins
+    assert aborted(0, 100) == [(7, 0)]  # and this one within its segment
     assert aborted(31) == aborted(32) == [(7, 0), (9, 31)]  # 32 is the marker of the first one
     assert aborted(33) == [(9, 31)]
     every = log.collect_aborted_transactions(0, log.log_end_offset)
@@ -279,6 +280,20 @@ def test_offsets_by_timestamp(make: Make) -> None:
     assert log.offset_for_timestamp(-6) == TimestampOffset(-1, -1, -1)
 
 
+def test_timestamps_and_epochs_that_batches_do_not_have(tmp_path: Path) -> None:
+    """UnifiedLog.fetchOffsetByTimestamp."""
+    for data, largest in (
+            (legacy.encode(legacy.Message(0, 0, b"k", b"v")), None),
+            (batch()[:12] + b"\xff" * 4 + batch()[16:], TimestampOffset(NOW, 0, None)),
+            (batch()[:12] + bytes(4) + batch()[16:], TimestampOffset(NOW, 0, 0))):
+        path = tmp_path / str(largest) / "t-0"
+        path.mkdir(parents=True)
+        (path / f"{0:020d}.log").write_bytes(data)
+        log = open_log(path)
+        assert log.offset_for_timestamp(MAX_TIMESTAMP) == largest
+        log.close_handlers()
+
+
 def test_a_closed_log_is_not_read(make: Make) -> None:
     log = make()
     log.append_as_leader(batch(), 0)
@@ -324,6 +339,8 @@ def test_a_fetch_of_old_messages_returns_at_least_one_whole(tmp_path: Path, size
     (path / f"{0:020d}.log").write_bytes(b"".join(messages))
     log = open_log(path)
     log.update_high_watermark(3)
+    nothing = log.read(1, 0, END, False)
+    assert not nothing.records and not nothing.first_entry_incomplete, "as in LogSegment.read"
     for limit, whole in ((1, 1), (len(messages[1]), 1), (2 * len(messages[1]), 2)):
         assert bytes(log.fetch(1, limit).records) == b"".join(messages[1:1 + whole])
     log.close()

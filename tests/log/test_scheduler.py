@@ -34,8 +34,16 @@ def test_mock_time_stands_still_until_it_is_moved() -> None:
     clock.sleep(5)
     assert clock.milliseconds() == 1_005
     assert clock.nanoseconds() - start == 5_000_000
+    ran: list[str] = []
+    clock.scheduler.schedule_once("later", lambda: ran.append("later"), 10)
     clock.set_current_time_ms(900)
-    assert clock.milliseconds() == 900
+    assert clock.milliseconds() == 900 and not ran
+    clock.set_current_time_ms(1_015)
+    assert ran == ["later"]
+    clock.scheduler.shutdown()
+    clock.scheduler.startup()
+    clock.scheduler.schedule_once("again", lambda: ran.append("again"))
+    assert ran == ["later", "again"]
 
 
 def test_mock_time_that_ticks_at_each_look() -> None:
@@ -239,13 +247,20 @@ def test_a_task_may_shut_its_scheduler_down() -> None:
     assert not scheduler.is_started
 
 
-def test_more_threads_and_fewer() -> None:
+@pytest.mark.parametrize("resized_first", [False, True])
+def test_more_threads_and_fewer(resized_first: bool) -> None:
     scheduler = Scheduler(1)
     scheduler.startup()
-    scheduler.resize_thread_pool(3)
     all_in = threading.Barrier(3)
+    if resized_first:
+        scheduler.resize_thread_pool(3)
     for _ in range(3):
         scheduler.schedule_once("together", lambda: all_in.wait(DEADLINE_SECONDS))
+    if not resized_first:
+        wait_for(lambda: len(scheduler.pending_tasks) == 2)
+        scheduler.resize_thread_pool(3)
+    with pytest.raises(IllegalArgumentError, match="threads must be"):
+        scheduler.resize_thread_pool(-1)
     wait_for(lambda: not scheduler.pending_tasks)
     scheduler.resize_thread_pool(1)
     names: set[str] = set()

@@ -292,8 +292,10 @@ def test_what_is_not_copied_yet(path: Path, copied: int, count: int, pending: in
     """UnifiedLog.onlyLocalLogSegmentsCount, fetchEarliestPendingUploadOffset."""
     log = filled(path, tiered=True)
     log.update_highest_offset_in_remote_storage(copied)
-    sizes = log.segments.log_size[4 - count:]
-    assert log.only_local_segments() == (count, int(sizes.sum()))
+    size = count * len(batch(2))
+    assert log.only_local_segments() == (count, size)
+    log.append_as_leader(batch(), 0)
+    assert log.only_local_segments() == (count, size + len(batch()) * (count > 0))
     found = log.offset_for_timestamp(EARLIEST_PENDING_UPLOAD_TIMESTAMP)
     assert found is not None and found.offset == pending
     log.close()

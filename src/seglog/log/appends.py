@@ -269,10 +269,8 @@ def _batch_bytes(records: memoryview) -> int:
 def _together(first: LogAppendInfo, then: LogAppendInfo) -> LogAppendInfo:
     """The combined result of two consecutive appends. A duplicate, whose offsets are old, wrote
     nothing."""
-    offsets = [info for info in (first, then) if info.first_offset >= 0]
-    newest = max(offsets, key=lambda info: info.last_offset, default=then)
     return LogAppendInfo(
-        min((info.first_offset for info in offsets), default=-1), newest.last_offset,
+        min(first.first_offset, then.first_offset), max(first.last_offset, then.last_offset),
         then.last_leader_epoch, max(first.max_timestamp, then.max_timestamp),
         then.log_append_time, then.log_start_offset, then.source_compression,
         first.valid_bytes + then.valid_bytes, first.last_offset_of_first_batch,

@@ -1,0 +1,91 @@
+"""What an append checks, writes and counts, for leaders and followers."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.errors import RecordTooLargeError
+from seglog.log.batch_builder import RecordBatchBuilder
+from seglog.log.context import LogContext
+from seglog.log.scheduler import MockTime, Scheduler
+from seglog.log.stats import BrokerTopicStats
+from seglog.log.unified_log import UnifiedLog, load_unified_log
+from seglog.metrics import MetricsRegistry
+from seglog.model import TopicPartition
+from seglog.recovery.inputs import LoadInputs
+from tests.log.test_fast_path import NOW, batch, open_log
+
+
+def compressed(size: int) -> bytes:
+    builder = RecordBatchBuilder(codec="gzip")
+    builder.append(NOW, None, bytes(size))
+    return builder.build()
+
+
+def counted(path: Path, **config: str) -> tuple[UnifiedLog, BrokerTopicStats]:
+    clock, stats = MockTime(current_time_ms=NOW), BrokerTopicStats(MetricsRegistry())
+    path.mkdir()
+    inputs = LoadInputs(TopicPartition("t", 0), True, 0, 0, LogConfig.from_properties(
+        {key.replace("_", "."): value for key, value in config.items()}))
+    context = LogContext(clock.scheduler, clock, stats=stats)
+    return load_unified_log(str(path), inputs, context=context, topic_id=None), stats
+
+
+def test_records_and_bytes_are_counted_once(tmp_path: Path) -> None:
+    """On every path of an append, also after the metrics were registered again."""
+    log, stats = counted(tmp_path / "t-0")
+    log.new_metrics()
+    sent = [batch(3), batch(3), batch(2) + batch(4)]
+    for data in sent:
+        log.append_each_as_leader(data, 0)
+    log.append_as_leader(compressed(100), 0)
+    follower = (13).to_bytes(8, "big") + batch(5)[8:]
+    log.append_as_follower(follower, 0)
+    for meters in (stats.topic_stats("t"), stats.all_topics_stats):
+        assert meters.meter("MessagesInPerSec").count == 13
+        assert meters.meter("BytesInPerSec").count == sum(map(len, (*sent, compressed(100))))
+    assert stats.all_topics_stats.meter("ReplicationBytesInPerSec").count == len(follower)
+    log.close()
+
+
+def test_a_batch_that_the_topics_codec_makes_too_large_is_refused(tmp_path: Path) -> None:
+    """UnifiedLog.append, after messageSizeMaybeChanged."""
+    log, stats = counted(tmp_path / "t-0", max_message_bytes="500",
+                         compression_type="uncompressed")
+    with pytest.raises(RecordTooLargeError, match="in append topartition t-0 which exceeds the "
+                                                  "maximum configured size of 500"):
+        log.append_as_leader(compressed(1000), 0)
+    assert log.log_end_offset == 0
+    assert stats.topic_stats("t").meter("BytesRejectedPerSec").count == len(compressed(1000))
+    assert log.append_as_leader(compressed(300), 0).last_offset == 0
+    log.close()
+
+
+def test_a_follower_takes_a_batch_of_any_size(tmp_path: Path) -> None:
+    """Its leader took it, under another setting (UnifiedLog.appendAsFollower)."""
+    log = open_log(tmp_path / "t-0", max_message_bytes="100")
+    with pytest.raises(RecordTooLargeError):
+        log.append_as_leader(batch(size=500), 0)
+    assert log.append_as_follower(batch(size=500), 0).last_offset == 0
+    log.close()
+
+
+def test_the_topic_id_is_written_before_the_first_record(tmp_path: Path) -> None:
+    """UnifiedLog.append flushes partition.metadata: the task that writes it may come later."""
+    scheduler, free = Scheduler(1), threading.Event()
+    scheduler.startup()
+    scheduler.schedule_once("busy", free.wait)
+    log = UnifiedLog.create(tmp_path / "t-0", LogConfig(), scheduler=scheduler)
+    log.assign_topic_id(uuid.UUID(int=5))
+    metadata = tmp_path / "t-0" / "partition.metadata"
+    assert not metadata.exists()
+    log.append_as_leader(batch(), 0)
+    assert metadata.read_text().endswith("topic_id: AAAAAAAAAAAAAAAAAAAABQ")
+    free.set()
+    log.close()
+    scheduler.shutdown()
