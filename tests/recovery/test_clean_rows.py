@@ -17,7 +17,7 @@ from seglog.cli import ls
 from seglog.cli.main import main
 from seglog.config import LogConfig
 from seglog.recovery.callbacks import NullListener
-from seglog.recovery.clean_rows import CleanRows
+from seglog.recovery.clean_rows import CleanRows, is_clean_candidate
 from seglog.storage.paths import parse_directory_name
 from tests.differential import registry as damages
 from tests.differential.cases import plan
@@ -125,6 +125,36 @@ def test_one_damage_to_logs_that_were_closed_cleanly(
         pass
     damages.apply(kind, root, partition, f"{SEED}/{partition}")
     compare(root, capsysbinary)
+
+
+@pytest.mark.parametrize(("name", "is_one"), [
+    ("t-0", True), ("t-00", False), ("__cluster_metadata-0", False),
+    *((f"t-0.{'a' * 32}-{kind}", False) for kind in ("delete", "future", "stray"))])
+def test_which_directories_may_be_rows(name: str, is_one: bool) -> None:
+    found = parse_directory_name(name)
+    assert is_clean_candidate(name, found.topic_partition, found.kind) is is_one
+
+
+def read(root: Path, name: str, *configs: LogConfig) -> CleanRows:
+    return CleanRows.read(str(root), [parse_directory_name(name).topic_partition], configs,
+                          start_offsets={}, recovery_points={}, high_watermarks={})
+
+
+def test_tables_are_joined_with_their_producers(golden: Path) -> None:
+    parts = [read(golden / "real/clean", name) for name in (
+        "idempotent-0", "plain-none-0", "txn-0")]
+    joined = CleanRows.joined(parts)
+    assert [len(part.timestamps) for part in parts] == [6, 0, 3]
+    for row, part in enumerate(parts):
+        at, count = (int(joined.files[field][row]) for field in ("producers_at", "producers"))
+        assert joined.timestamps[at:at + count].tolist() == part.timestamps.tolist()
+
+
+def test_a_time_index_longer_than_the_settings_allow_is_no_row(golden: Path) -> None:
+    for most, fits in ((240, True), (239, False)):
+        found = read(golden / "real/clean", "txn-0", LogConfig(segment_index_bytes=most))
+        assert found.files["time_index_size"].tolist() == [240]
+        assert found.is_plain.tolist() == [fits]
 
 
 def test_the_metadata_log_is_no_row(golden: Path, tmp_path: Path) -> None:

@@ -198,6 +198,44 @@ def test_a_recovery_that_fails_leaves_nobody_waiting() -> None:
     assert failed == [9] * 8
 
 
+def test_a_segment_whose_recovery_failed_is_used_by_nobody() -> None:
+    disk = Disk(5, damaged=[2])
+
+    def fail(rows: Sequence[int]) -> None:
+        raise OSError("the disk is full")
+
+    disk.checks = DeferredChecks(np.arange(5) * 10, np.zeros(5, np.bool_), disk.check, fail)
+    for _ in range(2):
+        with pytest.raises(OSError, match="full"):
+            disk.use(2)
+
+
+def test_a_check_that_fails_ends_the_wait_for_it() -> None:
+    began, go, errors = threading.Event(), threading.Event(), list[OSError]()
+
+    def check(start: int, stop: int) -> list[int]:
+        began.set()
+        assert go.wait(60)
+        raise OSError("unreadable")
+
+    def use() -> None:
+        try:
+            checks.ensure_offset(0)
+        except OSError as error:
+            errors.append(error)
+
+    checks = DeferredChecks(np.arange(2) * 10, np.zeros(2, np.bool_), check, lambda rows: None)
+    threads = [threading.Thread(target=use, daemon=True) for _ in range(2)]
+    threads[0].start()
+    assert began.wait(60)
+    threads[1].start()
+    wait_for(lambda: checks._changed._waiters)  # type: ignore[attr-defined]
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    assert len(errors) == 2
+
+
 def test_a_recovery_may_read_the_log_that_it_repairs() -> None:
     disk = Disk(20, damaged=[9])
     recover = disk.recover

@@ -14,7 +14,7 @@ from seglog.recovery.findings import FINDINGS, Finding, Severity, finding, statu
 from seglog.recovery.load_report import (
     FINDINGS_PER_CODE_MAX, FindingList, LoadReport, PartitionReport,
 )
-from seglog.recovery.rows import finding_row, totals_of
+from seglog.recovery.rows import LOSS_FIELDS, exit_code, finding_row, totals_of
 
 PAGE = Path(__file__).parents[2] / "docs/findings.md"
 
@@ -81,6 +81,19 @@ def test_totals_count_the_logs_that_do_not_load() -> None:
     assert (totals["partitions"], totals["errors"]) == (3, 2)
     assert (totals["segments"], totals["size"]) == (6, 90)
     assert totals["findings"] == {"info": 0, "warning": 0, "error": 1, "fatal": 0}
+    assert [totals["lost"][name] for name in LOSS_FIELDS] == [1, 1, 0, 0, 0, 0]
+    assert (totals["batches"], totals["records"]) == (None, None), "the sound one was not read"
+    read = replace(sound, batches=7, records=9).to_row("d")
+    totals = totals_of([read, read, rows[1]], [])
+    assert (totals["batches"], totals["records"]) == (14, 18)
+
+
+def test_exit_codes() -> None:
+    whole, failed = {"error": None}, {"error": "KafkaException"}
+    wrong, odd = {"severity": "error"}, {"severity": "warning"}
+    assert exit_code([whole], [whole], [odd]) == 0
+    assert exit_code([whole], [whole, failed], []) == exit_code([whole], [whole], [wrong]) == 1
+    assert exit_code([whole, failed], [whole], []) == 2
 
 
 @pytest.mark.parametrize(("batches", "unread"), [(None, (2, 30)), (0, (0, 0)), (7, (0, 0))])

@@ -110,6 +110,16 @@ def test_an_offset_index_takes_rising_offsets_until_it_is_full(tmp_path: Path) -
         index.append(14, 120)
 
 
+@pytest.mark.parametrize(("kind", "least"), [(OffsetIndexFile, 8), (TimeIndexFile, 12)])
+def test_a_new_index_has_room_for_an_entry(tmp_path: Path, kind: Any, least: int) -> None:
+    """AbstractIndex.createAndAssignMmap."""
+    disk = RealDisk(str(tmp_path))
+    kind(disk, "i", 0, least).open()
+    assert disk.size("i") == least
+    with pytest.raises(LoaderFailure, match=f"Invalid max index size: {least - 1}"):
+        kind(disk, "j", 0, least - 1).open()
+
+
 def test_a_time_index_keeps_room_for_the_last_entry(tmp_path: Path) -> None:
     """TimeIndex.isFull."""
     index = TimeIndexFile(RealDisk(str(tmp_path)), "i", 10, 3 * TIME_ENTRY.size)

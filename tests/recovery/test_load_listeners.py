@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import seglog
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
+from seglog.recovery.load_progress import LogProgress
 from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
@@ -58,6 +61,42 @@ def test_a_dry_recovery_reports_each_segment_once(tmp_path: Path) -> None:
     heard = Recorder()
     load_directory(str(root), LoadOptions(LoadLevel.VERIFY), heard)
     assert [one[2] for one in heard.heard if one[0] == "segments_recovered"] == [1, 1, 1, 1]
+
+
+def test_the_progress_of_a_log(tmp_path: Path) -> None:
+    """Segments and bytes, of a log whose second segment has no file."""
+    told: list[tuple[Any, ...]] = []
+
+    class Hearing(NullListener):
+        def recovery_started(self, directory: str, count: int, size: int) -> None:
+            told.append(("started", count, size))
+
+        def segments_recovered(self, directory: str, count: int, size: int) -> None:
+            told.append(("recovered", count, size))
+
+        def segments_loaded(self, directory: str, count: int, thread: int) -> None:
+            told.append(("loaded", count, thread))
+
+    to_load: list[int] = []
+    to_recover: list[int] = []
+    progress = LogProgress("t-0", Hearing(), to_load.append, to_recover.append)
+    listing: Any = SimpleNamespace(base_offsets=range(4))
+    plan: Any = SimpleNamespace(segments=SimpleNamespace(log_size=np.array([10, -1, 30, 40])))
+    progress.listed(listing)
+    for count, thread in ((2, 1), (1, 0), (1, 1)):
+        progress.checked(count, thread)
+    progress.planned(plan)
+    for left in (3, 2, 1, 1, 0):
+        progress.remaining(left)
+    assert told == [("loaded", 2, 1), ("loaded", 1, 0), ("loaded", 1, 1), ("started", 3, 70),
+                    ("recovered", 1, 0), ("recovered", 1, 30), ("recovered", 0, 0),
+                    ("recovered", 1, 40)]
+    assert (to_load, to_recover) == ([4, 2, 1, 0, 0], [3, 2, 1, 1, 0])
+    assert progress.thread_segments == {1: 3, 0: 1}
+    other = LogProgress("t-0", Hearing())
+    other.planned(plan)
+    other.remaining(5)
+    assert told[-1] == ("started", 5, 80), "a split makes more segments than were planned"
 
 
 def test_what_a_listener_hears(tmp_path: Path) -> None:

@@ -68,8 +68,9 @@ def test_a_swapped_snapshot_is_one_of_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["7.snapshot", "+7.snapshot", f"{7:020d}.snapshot"])
 def test_a_snapshot_counts_however_its_number_is_written(tmp_path: Path, name: str) -> None:
-    found = listed(tmp_path, f"{0:020d}.log", name)
+    found = listed(tmp_path, f"{0:020d}.log", "!other", name, "~other")
     assert list(found.snapshots.offsets) == [7] and found.snapshots[7] == name
+    assert not found.orphans
 
 
 def test_a_swapped_file_of_no_segment_is_only_renamed(tmp_path: Path) -> None:
@@ -87,3 +88,27 @@ def test_a_replacement_that_was_not_complete_is_reported(tmp_path: Path) -> None
     tidy(list_partition(str(tmp_path)), RealDisk(str(tmp_path)), LogConfig(), found.append)
     assert sorted((one.code, one.file) for one in found) == [
         ("swap-incomplete", swap), ("temporary-cleaned", cleaned)]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}.log"]
+
+
+def test_swapped_segments_take_the_files_between_them(tmp_path: Path) -> None:
+    """LogLoader.load: from the least base offset to the largest next offset of all."""
+    (tmp_path / f"{2:020d}.log.swap").write_bytes(at(2) + at(4))
+    (tmp_path / f"{8:020d}.log.swap").write_bytes(at(8))
+    gone = [f"{4:020d}.log", f"{4:020d}.index", f"{6:020d}.timeindex", f"{7:020d}.log"]
+    kept = [f"{1:020d}.log", f"{9:020d}.timeindex", f"{10:020d}.log"]
+    found = listed(tmp_path, *gone, *kept)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([
+        *kept, *(f"{base:020d}.{kind}" for base in (2, 8) for kind in ("log", "index"))])
+    assert found.orphans == {f"{9:020d}.timeindex": 9}
+    assert found.base_offsets.tolist() == [1, 10]
+
+
+def test_a_directory_in_a_log_is_foreign_unless_its_name_is_a_files(tmp_path: Path) -> None:
+    names = ("other", f"{7:020d}.log", "other.deleted")
+    for name in names:
+        (tmp_path / name).mkdir()
+    found: list[Finding] = []
+    tidy(list_partition(str(tmp_path)), RealDisk(str(tmp_path)), LogConfig(), found.append)
+    assert {one.file: one.code for one in found} == dict(
+        zip(names, ("file-foreign", "file-kind", "file-kind"), strict=True))

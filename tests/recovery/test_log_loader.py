@@ -179,6 +179,56 @@ def test_a_high_watermark_stays_within_the_log(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_log_is_renamed_and_abandoned(tmp_path: Path) -> None:
+    """As a manager does that only recovers."""
+    log = load(written(tmp_path / "t-0", {0: at(0)}))
+    log.rename_dir("u-0")
+    before = names(tmp_path / "u-0", "")
+    log.producers.map_end_offset += 1
+    log.close_handlers()
+    log.close()
+    assert log.is_closed and names(tmp_path / "u-0", "") == before, "no snapshot was written"
+
+
+def test_a_segment_that_is_recovered_later_tells_its_leader_epochs(tmp_path: Path) -> None:
+    data = [(base).to_bytes(8, "big") + batch(partition_leader_epoch=base + 3)[8:]
+            for base in (0, 1)]
+    path = written(tmp_path / "t-0", dict(enumerate(data)))
+    log = load_log(str(path), inputs(clean=True))
+    (path / name(0, ".index")).unlink()
+    log.recover_segments([0])
+    assert (path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+    log.close()
+
+
+def test_the_last_two_segments_have_a_snapshot(tmp_path: Path) -> None:
+    """UnifiedLog.rebuildProducerState, after a clean shutdown without any snapshot."""
+    path = written(tmp_path / "t-0", {base: at(base) for base in range(4)})
+    load_log(str(path), inputs(clean=True)).close()
+    assert names(path, ".snapshot") == [name(offset, ".snapshot") for offset in (2, 3, 4)]
+
+
+def test_an_idle_producer_is_forgotten_unless_its_transaction_is_open(tmp_path: Path) -> None:
+    """ProducerStateManager.loadFromSnapshot."""
+    def sent(offset: int, producer: int, sequence: int, *, txn: bool = False) -> bytes:
+        return offset.to_bytes(8, "big") + batch(
+            timestamp=1000, producer=producer, sequence=sequence, is_transactional=txn)[8:]
+
+    path = written(tmp_path / "t-0", {
+        0: sent(0, 8, 0), 1: sent(1, 7, 0, txn=True) + sent(2, 7, 1, txn=True)})
+    load_log(str(path), replace(inputs(), producer_id_expiration_ms=None)).close()
+    for idle, kept in ((999, [7]), (5000, [7, 8])):
+        again = load_log(str(path), replace(inputs(clean=True), producer_id_expiration_ms=idle,
+                                            clock=lambda: 2500))
+        assert sorted(one["producer_id"] for one in again.state()["producers"]) == kept
+        again.close()
+    (path / name(3, ".snapshot")).unlink()
+    again = load_log(str(path), replace(inputs(clean=True), clock=lambda: 2500))
+    [found] = [one for one in again.state()["producers"] if one["producer_id"] == 7]
+    assert (found["first_data_offset"], found["last_data_offset"]) == (1, 2)
+    again.close()
+
+
 def test_a_recovery_says_what_it_is_about_to_scan(tmp_path: Path) -> None:
     """So that other threads scan ahead."""
     class Noting(SegmentScans):

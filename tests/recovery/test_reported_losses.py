@@ -115,6 +115,38 @@ def test_the_first_index_entry_that_the_log_contradicts_is_reported(tmp_path: Pa
         "file": name(0, ".timeindex"), "position": 0, "found": 77}
 
 
+def test_a_time_index_entry_is_above_all_before_it(tmp_path: Path) -> None:
+    """The first and the second batch have the largest timestamps 100 and 50."""
+    path = written(tmp_path / "data", {0: [batch(2, timestamp=99), batch(2, timestamp=49)]},
+                   clean=True)
+    for entries, position in ((((100, 1),), None), (((50, 1),), 0), (((100, 1), (120, 3)), 12)):
+        (path / name(0, ".timeindex")).write_bytes(
+            b"".join(struct.pack(">qi", *one) for one in entries))
+        wrong = found(path.parent, "index-timestamp")
+        assert (None if wrong is None else wrong.position) == position
+
+
+def test_an_index_entry_of_a_damaged_batch_is_no_finding_of_its_own(tmp_path: Path) -> None:
+    path = written(tmp_path / "data", {0: [batch(2), broken(batch(2)), batch(2)]}, clean=True)
+    (path / name(0, ".index")).write_bytes(struct.pack(">ii", 3, SIZE))
+    assert found(path.parent, "batch-crc") is not None
+    assert found(path.parent, "index-not-a-batch") is None
+
+
+def test_damage_below_the_recovery_point_stays(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    written(root, {base: [broken(batch(2))] for base in (0, 2, 4)})
+    (root / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    with seglog.open_data_dir(root, level="verify") as data:
+        told = {one.file: "readers fail there" in one.action for one in data.report.findings
+                if one.code == "batch-crc"}
+    assert told == {name(0, ".log"): True, name(2, ".log"): False, name(4, ".log"): False}
+    assert facts(found(root, "segments-unflushed"), "file", "offset", "found", "bytes") == {
+        "file": name(2, ".log"), "offset": 2, "found": 2, "bytes": 2 * SIZE}
+    assert facts(found(root, "segments-removed"), "file", "offset", "found") == {
+        "file": name(4, ".log"), "offset": 4, "found": 1}
+
+
 def test_an_index_names_an_offset_of_its_batch(tmp_path: Path) -> None:
     """A lookup of another one before the batch would begin after it."""
     path = written(tmp_path / "data", {0: [batch(2) for _ in range(4)]}, clean=True)

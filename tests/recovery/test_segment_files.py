@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from seglog.config import LogConfig
-from seglog.model import TimestampOffset
+from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.index_files import TIME_ENTRY
+from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.next_offset import _BATCHES_PER_CHUNK
 from seglog.recovery.partition_plan import LoadLevel, check_partition
 from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.txn_entries import encode_entries
 from tests.log.test_fast_path import batch
 
 
@@ -88,3 +89,28 @@ def test_a_segment_with_room_in_its_indexes_stays_an_object(tmp_path: Path) -> N
     segment.close()
     segments.release(segment)
     assert segments.held == [] and segments.get(0).time_index.entries == 1
+
+
+def test_a_truncation_cuts_all_indexes(tmp_path: Path) -> None:
+    """LogSegment.truncateTo: an aborted transaction that comes later must not stay."""
+    stays, goes = AbortedTxn(7, 0, 4, 5), AbortedTxn(8, 2, 9, 10)
+    for suffix, data in (
+            ("log", b""), ("index", OFFSET_ENTRY.pack(4, 10) + OFFSET_ENTRY.pack(9, 20)),
+            ("timeindex", TIME_ENTRY.pack(50, 4) + TIME_ENTRY.pack(60, 9)),
+            ("txnindex", encode_entries([stays, goes]))):
+        (tmp_path / f"{0:020d}.{suffix}").write_bytes(data)
+    segment = SegmentFiles(RealDisk(str(tmp_path)), 0, LogConfig())
+    segment.truncate_indexes(9)
+    assert (segment.offset_index.entries, segment.time_index.entries) == (1, 1)
+    assert (tmp_path / f"{0:020d}.txnindex").read_bytes() == encode_entries([stays])
+
+
+@pytest.mark.parametrize(("size", "known"), [(30, 30), (10, 10), (40, 30), (None, 30)])
+def test_a_log_holds_what_is_known_and_there(
+        tmp_path: Path, size: int | None, known: int) -> None:
+    """A preallocated file is longer than its records."""
+    disk = RealDisk(str(tmp_path))
+    assert SegmentFiles(disk, 0, LogConfig()).size == 0, "there is no file yet"
+    disk = RealDisk(str(tmp_path))
+    (tmp_path / f"{0:020d}.log").write_bytes(bytes(30))
+    assert SegmentFiles(disk, 0, LogConfig(), size=size).extent.size == known

@@ -15,6 +15,7 @@ from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.oracle.batch import Batch
 from tests.recovery.test_claims import batch
+from tests.recovery.test_log_loader import FAR, at
 
 
 @pytest.mark.parametrize("base", [3, 3 << 30])
@@ -58,6 +59,33 @@ def test_after_too_many_bad_batches_the_rest_of_a_segment_is_one(
     check = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0")
     assert [found.bytes for found in check.findings] == [
         len(bad[0]), len(bad[1]), sum(map(len, bad[2:]))]
+
+
+def test_offsets_that_go_backwards_between_chunks_are_found(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_verification, "_BATCHES_PER_CHUNK", 1)
+    rng, log = random.Random(1), tmp_path / "log"
+    first, second = (batch(base, 3, rng) for base in (3, 0))
+    log.write_bytes(first + second)
+    [found] = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0").findings
+    assert (found.code, found.position, found.expected, found.found) == (
+        "batch-offset-order", len(first), 6, 0)
+
+
+def test_zeros_and_offsets_out_of_reach_are_found_once(tmp_path: Path) -> None:
+    log, data = tmp_path / "log", at(0) + at(FAR) + at(FAR + 1)
+    log.write_bytes(data + bytes(100))
+    check = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0")
+    assert [(one.code, one.position, one.bytes) for one in check.findings] == [
+        ("batch-offset-range", len(at(0)), None), ("zero-tail", len(data), 100)]
+    assert check.next_offset == FAR + 2
+
+
+def test_a_log_that_cannot_be_opened_has_no_bytes(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    for name, code in (("none", "file-missing"), ("link", "file-unreadable")):
+        check = verify_extent(Extent(str(tmp_path / name), 0, 7), 0, "t-0")
+        assert (check.size, [one.code for one in check.findings]) == (0, [code])
 
 
 def test_missing_offsets_between_segments_are_a_gap(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
-"""Which snapshots of a load are durable at its end."""
+"""Which snapshots of a load stay, and which are durable at its end."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
@@ -49,3 +52,18 @@ def test_nothing_is_remembered_of_a_snapshot_that_is_gone(tmp_path: Path) -> Non
     snapshots.sync()
     assert not disk.synced
     assert codes == ["snapshot-corrupt"] * 2
+
+
+@pytest.mark.parametrize(("bases", "kept"), [
+    ([0, 50], [0]), ([0, 20], [0, 30]), ([0, 30], [0, 30]), ([], [30])])
+def test_a_snapshot_stays_at_the_base_of_a_segment_and_above_all(
+        tmp_path: Path, bases: list[int], kept: list[int]) -> None:
+    """ProducerStateManager.removeStraySnapshots."""
+    names = SnapshotNames()
+    for offset in (0, 10, 30):
+        names.add(offset, snapshot_name(offset))
+    snapshots = Snapshots(RealDisk(str(tmp_path)), names, names, lambda found: None)
+    snapshots.remove_stray(np.array(bases, np.int64))
+    assert [*snapshots.offsets] == kept
+    if len(kept) == 2:
+        assert [snapshots.latest_below(offset) for offset in (0, 1, 30, 31)] == [0, 0, 0, 30]

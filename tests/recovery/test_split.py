@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def test_a_batch_without_its_timestamps_ends_a_split(
         assert [one.base_offset for one in made] == [base, base + FAR]
 
 
+def test_the_first_batch_of_an_unknown_magic_ends_a_split(tmp_path: Path) -> None:
+    odd = [data[:16] + b"\5" + data[17:] for data in (at(1), at(2))]
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(b"".join((at(0), *odd, at(FAR))))
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    with pytest.raises(LoaderFailure, match="Invalid magic found in record: 5") as caught:
+        write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    assert caught.value.where["position"] == len(at(0))
+
+
 def test_a_part_of_a_file_is_split_as_a_whole_one(tmp_path: Path) -> None:
     """A dry run copies nothing: a log may be some bytes of another file."""
     whole, config = file_name(7, FileKind.LOG), LogConfig()
@@ -106,8 +116,27 @@ def test_the_new_logs_are_durable_before_they_replace_the_old_one(
     (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + at(FAR))
     disk, config, synced = RealDisk(str(tmp_path)), LogConfig(), []
     monkeypatch.setattr(disk, "sync", synced.append)
+    os.utime(tmp_path / file_name(0, FileKind.LOG), (5, 5))
     write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
     assert synced == [file_name(base, FileKind.LOG, FileState.CLEANED) for base in (0, FAR)]
+    assert [path.stat().st_mtime for path in tmp_path.iterdir()] == [5] * 7, "as old as it was"
+
+
+def test_a_split_that_fails_leaves_nothing(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + at(FAR))
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    copy = disk.copy
+
+    def copy_first(name: str, start: int, end: int, new_name: str) -> None:
+        if start:
+            raise OSError("the disk is full")
+        copy(name, start, end, new_name)
+
+    monkeypatch.setattr(disk, "copy", copy_first)
+    with pytest.raises(OSError, match="full"):
+        write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    assert [path.name for path in tmp_path.iterdir()] == [file_name(0, FileKind.LOG)]
 
 
 @pytest.mark.parametrize("base", [0, 1 << 40])
