@@ -14,6 +14,7 @@ from tests.log.test_fast_path import batch
 from tests.oracle import legacy
 from tests.oracle.files import AbortedTransaction, encode_txn_index
 from tests.recovery.test_load import codes, data_dir, name
+from tests.recovery.test_log_loader import load
 
 SIZE = len(batch(2))
 
@@ -113,6 +114,9 @@ def test_the_first_index_entry_that_the_log_contradicts_is_reported(tmp_path: Pa
                               "found": 2 * SIZE - 1}
     assert facts(found(path.parent, "index-timestamp"), "file", "position", "found") == {
         "file": name(0, ".timeindex"), "position": 0, "found": 77}
+    with seglog.open_data_dir(path.parent, level="verify") as data:
+        assert [data.report.counts[code] for code in ("index-not-a-batch", "index-timestamp")] == [
+            1, 1]
 
 
 def test_a_time_index_entry_is_above_all_before_it(tmp_path: Path) -> None:
@@ -135,16 +139,28 @@ def test_an_index_entry_of_a_damaged_batch_is_no_finding_of_its_own(tmp_path: Pa
 
 def test_damage_below_the_recovery_point_stays(tmp_path: Path) -> None:
     root = tmp_path / "data"
-    written(root, {base: [broken(batch(2))] for base in (0, 2, 4)})
+    written(root, {base: [broken(batch(2))] for base in (0, 2, 4, 6)})
     (root / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 2\n")
     with seglog.open_data_dir(root, level="verify") as data:
         told = {one.file: "readers fail there" in one.action for one in data.report.findings
                 if one.code == "batch-crc"}
-    assert told == {name(0, ".log"): True, name(2, ".log"): False, name(4, ".log"): False}
+    assert told == {name(base, ".log"): base == 0 for base in (0, 2, 4, 6)}
     assert facts(found(root, "segments-unflushed"), "file", "offset", "found", "bytes") == {
-        "file": name(2, ".log"), "offset": 2, "found": 2, "bytes": 2 * SIZE}
+        "file": name(2, ".log"), "offset": 2, "found": 3, "bytes": 3 * SIZE}
     assert facts(found(root, "segments-removed"), "file", "offset", "found") == {
-        "file": name(4, ".log"), "offset": 4, "found": 1}
+        "file": name(4, ".log"), "offset": 4, "found": 2}
+
+
+@pytest.mark.parametrize(("level", "told"), [("full", []), ("verify", [name(0, ".snapshot")])])
+def test_snapshots_that_a_start_does_not_read_are_verified(
+        tmp_path: Path, level: Any, told: list[str]) -> None:
+    path = written(tmp_path / "data", {0: [batch(2)]}, clean=True)
+    load(path).close()
+    assert (path / name(2, ".snapshot")).exists()
+    (path / name(0, ".snapshot")).write_bytes(b"damaged")
+    with seglog.open_data_dir(path.parent, level=level) as data:
+        assert [one.file for one in data.report.findings
+                if one.code == "snapshot-corrupt"] == told
 
 
 def test_an_index_names_an_offset_of_its_batch(tmp_path: Path) -> None:
