@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -91,3 +93,17 @@ def test_keys_of_other_batches() -> None:
         keys.read(data, rows[:0], 0)
     with pytest.raises(ValueError, match="rows of BATCH_DTYPE"):
         keys.read(data, np.zeros(1), 0)
+
+
+def test_room_for_the_records_of_a_large_batch_is_bounded() -> None:
+    """The reference path reads what is not decompressed within it."""
+    header = bytearray(v2.encode(Batch(0, 0, [Record(0, 5, b"k", b"v")], codec=3))[:61])
+    header[8:12] = (49 + (16 << 20)).to_bytes(4, "big")
+    data = bytes(header) + bytes(16 << 20)
+    tracemalloc.start()
+    try:
+        BatchKeys(codecs.DIRECT).read(data, frames(data).batches, 0)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 65 << 20

@@ -47,8 +47,10 @@ cdef class PlainRecords:
         cdef Py_ssize_t plain = -1
         if size == 0:
             return -1
-        self._grow(max(<Py_ssize_t>(PLAIN_BYTES_FIRST_OF_ZSTD if codec == SLG_CODEC_ZSTD
-                                    else PLAIN_BYTES_FIRST), 8 * <Py_ssize_t>size))
+        # A batch may have 2 GiB: eight times that is more than most processes can take.
+        self._grow(min(max(<Py_ssize_t>(PLAIN_BYTES_FIRST_OF_ZSTD if codec == SLG_CODEC_ZSTD
+                                        else PLAIN_BYTES_FIRST), 8 * <Py_ssize_t>size),
+                       <Py_ssize_t>PLAIN_BYTES_MAX))
         if decode is None:
             into = <uint8_t *><char *>self._plain
             with nogil:
