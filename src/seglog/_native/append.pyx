@@ -19,6 +19,7 @@ from seglog._native.producers cimport ProducerTable
 from seglog._native.status cimport check
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
+from seglog.errors import IllegalStateError
 
 cdef extern from *:
     """
@@ -244,14 +245,14 @@ cdef class SegmentWriter:
 
     # ---- appends --------------------------------------------------------------------------------
 
-    def append(self, data, batches, LogEnd end=None, int64_t next_offset=-1):
-        """Writes whole, valid batches and the index entries that are due, and moves `end` to
-        `next_offset`: no signal comes between, after which the next append would use these offsets
-        again.
+    def append(self, data, batches, LogEnd end=None, int64_t first_offset=0, int64_t next_offset=0):
+        """Writes whole, valid batches and the index entries that are due, and moves `end` from at
+        most `first_offset` to `next_offset`: no signal comes between, after which the next append
+        would use these offsets again.
 
         Returns TAKES and the number of batches; or an index's refusal and its row, when all bytes
         and the entries before that row are written, and the end is where it was.
-        KafkaStorageError: nothing has changed.
+        KafkaStorageError and IllegalStateError: nothing has changed.
         """
         cdef Py_buffer view
         cdef slg_error error
@@ -263,6 +264,8 @@ cdef class SegmentWriter:
         if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
             raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
         rows = batches.ctypes.data
+        if end is not None:
+            _require_end(end, first_offset)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             with nogil:
@@ -301,7 +304,7 @@ cdef class SegmentWriter:
         moves `end` (see `append`).
 
         `valid_bytes` of the result is how much of `data` was appended. None if the first batch is
-        not plain; then, and with KafkaStorageError, nothing has changed.
+        not plain; then, and with KafkaStorageError and IllegalStateError, nothing has changed.
         """
         cdef slg_appended done
         cdef slg_error error
@@ -310,6 +313,8 @@ cdef class SegmentWriter:
             return None
         if producers is None:
             raise TypeError("producers must be a ProducerTable, not None")
+        if end is not None:
+            _require_end(end, next_offset)
         self._rules.is_span = is_span
         status = self.lead(data, producers, leader_epoch, next_offset, now_ms, &done, &error)
         check(<slg_status>status, &error, self._log_path)
@@ -359,6 +364,14 @@ cdef class SegmentWriter:
         if self._writer.log_fd < 0:
             raise ValueError("the segment is closed")
         return 0
+
+
+cdef inline int _require_end(LogEnd end, int64_t first_offset) except -1:
+    if first_offset < end.offset:  # the log's lock lets the thread that holds it in again
+        raise IllegalStateError(
+            f"a second append began inside of this one, in the same thread (a finalizer, or a "
+            f"signal's handler): the log ends at {end.offset}; not written: from {first_offset} on")
+    return 0
 
 
 cdef inline int64_t _now_ms(clockid_t clock) noexcept:
@@ -421,29 +434,33 @@ cdef class FastPath:
             self._lock.release()
 
     cdef inline LogAppendInfo _append(self, records, int32_t leader_epoch):
+        # A clock in Python may append, or close the log: all else is read after it.
+        cdef int64_t now = 0 if self._clock is None else self._clock()
         cdef SegmentWriter writer = self._writer
         cdef ProducerTable producers = self._producers
         cdef LogEnd end = self._end
         cdef LogAppendInfo info
         cdef slg_appended done
         cdef slg_error error
-        cdef int64_t first = end.offset, now
+        cdef int64_t first = end.offset
         cdef int status
         if (writer is None or leader_epoch != self._leader_epoch or self._failed
                 or writer._writer.log_fd < 0 or not writer._is_configured):
             return None
-        now = _now_ms(writer._clock) if self._clock is None else self._clock()
+        if self._clock is None:
+            now = _now_ms(writer._clock)
         writer._rules.is_span = False
         status = writer.lead(records, producers, leader_epoch, first, now, &done, &error)
         if status != SLG_OK:
             self._raise(status, &error, writer._log_path)
-        info = writer.result(&done, self._log_start_offset)
-        if info is None:
+        if done.bytes == 0:
             return None
-        end.move(info.last_offset + 1, writer._writer.base_offset, writer._writer.state.size)
+        # Before memory is allocated, at which finalizers run.
+        end.move(done.last_offset + 1, writer._writer.base_offset, writer._writer.state.size)
         producers.map_end_offset = end.offset
         self.messages_in += end.offset - first
-        self.bytes_in += info.valid_bytes
+        self.bytes_in += <int64_t>done.bytes
+        info = writer.result(&done, self._log_start_offset)
         if self._waiting:
             self._wake()
         if end.offset >= self._flush_at:

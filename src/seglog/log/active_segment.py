@@ -95,11 +95,11 @@ class ActiveSegment:
     # ---- writing ------------------------------------------------------------------------------
 
     def append(self, last_offset: int, data: Records, batches: npt.NDArray[np.void],
-               end: LogEnd | None = None) -> None:
+               end: LogEnd | None = None, first_offset: int = -1) -> None:
         """Writes whole batches, valid and in order, and the index entries that are due, and moves
-        the log's `end` after them.
+        the log's `end`, which is at most `first_offset`, after them.
 
-        If a write fails, the segment is unchanged. Raises KafkaStorageError,
+        If a write fails, the segment is unchanged. Raises KafkaStorageError, IllegalStateError,
         LogSegmentOffsetOverflowError, and IllegalArgumentError for a segment beyond 2 GiB. Errors
         of an index are raised after the batches are written, as in Kafka.
         """
@@ -117,7 +117,7 @@ class ActiveSegment:
             raise IllegalArgumentError(
                 f"Append of size {size} bytes is too large for segment with current file position "
                 f"at {self.size}")
-        refusal, row = self._writer.append(data, batches, end, last_offset + 1)
+        refusal, row = self._writer.append(data, batches, end, first_offset, last_offset + 1)
         if refusal != IndexRefusal.TAKES:
             self._raise_refused(int(batches["last_offset"][row]), refusal)
 

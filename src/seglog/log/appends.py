@@ -244,7 +244,8 @@ class Appends:
             return
         # The end moves with the write, so that no later error leads to a reuse of offsets, and no
         # signal that interrupts here.
-        active.append(info.last_offset, valid, batches, local.end)
+        active.append(info.last_offset, valid, batches, local.end,
+                      info.first_or_last_offset_of_first_batch)
         local.set_end(info.last_offset + 1)
         self._watermarks.follow_log_end()
         producers.update(analysis)

@@ -1,0 +1,86 @@
+"""An append that begins inside of another one of the same thread, as a finalizer's or that of a
+signal's handler: the log's lock lets it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog._native.batch import scan
+from seglog.config import LogConfig
+from seglog.errors import IllegalStateError
+from seglog.log.appends import Appends
+from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
+from tests.log.test_fast_path import NOW, batch
+
+
+class Clock(MockTime):
+    """Runs `once` the next time that somebody asks."""
+
+    once: Callable[[], object] | None = None
+
+    def milliseconds(self) -> int:
+        once, self.once = self.once, None
+        if once is not None:
+            once()
+        return super().milliseconds()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(current_time_ms=NOW)
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: Clock) -> UnifiedLog:
+    log = UnifiedLog.create(tmp_path / "t-0", LogConfig(), scheduler=clock.scheduler, time=clock)
+    log.append_as_leader(batch(), 0)  # opens the leader's epoch
+    log.append_as_leader(batch(), 0)  # arms the native fast path
+    return log
+
+
+def offsets(log: UnifiedLog) -> list[int]:
+    """The base offsets of the batches on the disk; each begins where the one before it ends."""
+    log.close()
+    batches = scan(Path(log.path, f"{0:020d}.log").read_bytes()).batches
+    assert batches["base_offset"].tolist()[1:] == (batches["last_offset"] + 1).tolist()[:-1]
+    found: list[int] = batches["base_offset"].tolist()
+    return found
+
+
+def test_the_fast_path_reads_the_end_after_the_clock(log: UnifiedLog, clock: Clock) -> None:
+    clock.once = lambda: log.append_as_leader(batch(2), 0)
+    assert log.append_as_leader(batch(3), 0).first_offset == 4
+    assert offsets(log) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_other_paths_refuse_the_outer_one(
+        log: UnifiedLog, clock: Clock, codec: int) -> None:
+    """The inner one is in the log by then."""
+    log.fast_path.disarm()
+    clock.once = lambda: log.append_as_leader(batch(2, codec=codec), 0)
+    with pytest.raises(IllegalStateError, match="a second append began inside of this one"):
+        log.append_as_leader(batch(3, codec=codec), 0)
+    assert log.append_as_leader(batch(4, codec=codec), 0).first_offset == 4
+    assert offsets(log) == [0, 1, 2, 4]
+
+
+def test_the_write_itself_looks_at_the_end(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+                                           ) -> None:
+    """The inner append may come at any moment before it."""
+    write = Appends._write
+
+    def append_first(*args: Any) -> None:
+        monkeypatch.setattr(Appends, "_write", write)
+        log.append_as_leader(batch(2), 0)
+        write(*args)
+
+    monkeypatch.setattr(Appends, "_write", append_first)
+    with pytest.raises(IllegalStateError, match="the log ends at 4; not written: from 2 on"):
+        log.append_as_leader(batch(codec=1), 0)
+    assert offsets(log) == [0, 1, 2]
