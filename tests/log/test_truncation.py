@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from seglog.recovery.deferred_checks import DeferredChecks
+from seglog.log.watermarks import StartOffsetReason
 from tests.log.test_fast_path import batch
 from tests.log.test_segments import Logged
 from tests.log.test_watermarks import filled, open_log
@@ -90,6 +91,18 @@ def test_epochs_end_where_the_next_one_begins(path: Path) -> None:
                                + epoch.to_bytes(4, "big") + batch(2)[16:], epoch)
     assert [log.end_offset_for_epoch(epoch) for epoch in range(-1, 5)] == [
         None, (0, 0), (1, 4), (1, 4), (3, 6), None]
+
+
+def test_epochs_that_are_left_are_written(path: Path) -> None:
+    """LeaderEpochFileCache.truncateFromEndAsyncFlush, truncateFromStartAsyncFlush."""
+    log = open_log(path)
+    for epoch in (1, 3, 4):
+        log.append_as_leader(batch(2), epoch)
+    log.truncate_to(4)
+    assert (path / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n3 2\n"
+    log.update_high_watermark(4)
+    log.maybe_increment_log_start_offset(3, StartOffsetReason.CLIENT_RECORD_DELETION)
+    assert (path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 3\n"
 
 
 def test_a_roll_above_the_end_leaves_a_snapshot_there(path: Path) -> None:

@@ -78,6 +78,7 @@ def test_a_torn_batch(tmp_path: Path) -> None:
     assert log.claims(tmp_path / "log", 0, bytes(log.data[:20])) == Claims(unread_bytes=20)
     assert "20 bytes without a readable batch header" in str(Claims(unread_bytes=20))
     assert not Claims() and Claims(unread_bytes=1)
+    assert str(Claims(1, 2)) == "up to 2 records in 1 batch", "of which no offset is known"
 
 
 @pytest.mark.parametrize("seed", range(20))
