@@ -58,6 +58,9 @@ def spark() -> Iterator[SparkSession]:
                    .config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1")
                    .config("spark.sql.shuffle.partitions", "2")
+                   # A task that another's failure ends may have passed its worker on, which Spark
+                   # then stops 2 s later all the same (PythonRunner.MonitorThread names the race).
+                   .config("spark.python.task.killTimeout", "1h")
                    .config("spark.sql.session.timeZone", "UTC")
                    .config("spark.jars", ",".join(map(str, _peer_jars())))
                    .getOrCreate())
