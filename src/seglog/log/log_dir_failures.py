@@ -98,17 +98,20 @@ class LogDirFailureChannel(ProcessBound):
         """Runs an operation on a directory (Kafka: maybeHandleIOException).
 
         Raises KafkaStorageError at once if the directory is offline, with the `errno` of its
-        failure, which is the cause. An OSError in the body takes
-        it offline and becomes KafkaStorageError with `message`, unless it is one for an offline
-        directory or a closed log. A body that only reads (`reads`) leaves the directory online if
-        the process has too many open files, or no memory.
+        failure, which is the cause. An OSError in the body takes it offline and becomes
+        KafkaStorageError with `message`, unless it is one for an offline directory or a closed log.
+        A body that only reads (`reads`) leaves the directory online if the process has too many
+        open files, or no memory.
         """
         if self.has_offline_log_dir(log_dir):
+            cause = self._causes.get(log_dir)  # which perhaps no caller has seen
             refusal = KafkaStorageError(f"The log dir {log_dir} is already offline due to a "
                                         "previous IO exception.", code=OFFLINE)
-            cause = self._causes.get(log_dir)  # which perhaps no caller has seen
             refusal.errno = getattr(cause, "errno", None)
-            raise refusal from cause
+            try:
+                raise refusal from cause
+            finally:
+                del refusal  # otherwise it keeps its frames and their open files alive
         try:
             yield
         except OSError as error:
@@ -122,7 +125,7 @@ class LogDirFailureChannel(ProcessBound):
             try:
                 raise failure from error
             finally:
-                del failure  # otherwise it keeps its frames and their open files alive
+                del failure  # as above
 
 
 def closed_error(message: str) -> KafkaStorageError:
