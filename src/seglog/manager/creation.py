@@ -57,15 +57,16 @@ class LogCreation:
                                             f"{','.join(offline)} are offline")
                 log = self._create(key, is_future, topic_id,
                                    self._candidates(key, is_future, directory_id))
-        known = log.topic_id
-        if topic_id is not None and known is None:
-            # A crash came before its `partition.metadata`. A broker takes a log without a topic id
-            # for stray (Kafka: Partition.createLogIfNotExists assigns it).
-            log.assign_topic_id(topic_id)
-        elif topic_id is not None and known is not None and known != topic_id:
-            raise InconsistentTopicIdError(
-                f"Tried to assign topic ID {format_uuid(topic_id)} to log for topic partition "
-                f"{key},but log already contained topic ID {format_uuid(known)}")
+        if topic_id is not None:
+            known = log.topic_id
+            if known is None:
+                # A crash came before its `partition.metadata`. A broker takes a log without a topic
+                # id for stray (Kafka: Partition.createLogIfNotExists assigns it).
+                log.assign_topic_id(topic_id)
+            elif known != topic_id:
+                raise InconsistentTopicIdError(
+                    f"Tried to assign topic ID {format_uuid(topic_id)} to log for topic partition "
+                    f"{key},but log already contained topic ID {format_uuid(known)}")
         return log
 
     # ---- where
