@@ -215,6 +215,23 @@ def test_a_file_that_is_there_stays(golden: Path, tmp_path: Path,
     assert "which is Kafka's" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_its_file_is_written(golden: Path, tmp_path: Path, is_there: bool) -> None:
+    # /dev/stdout is such a link; a rename over it would take it from every process.
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "o.jsonl", tmp_path / "link.jsonl"
+    link.symlink_to(target)
+    command = ["export", str(golden / "real" / "clean"), "-t", "epochs", "--binary", "base64",
+               "-o", str(link)]
+    if is_there:
+        target.write_text("precious")
+        assert main(command) == 2 and target.read_text() == "precious"
+        command.append("--force")
+    assert main(command) == 0
+    assert link.is_symlink() and len(target.read_text().splitlines()) == 166
+    assert os.listdir(target.parent) == ["o.jsonl"]
+
+
 def test_damage_leaves_no_file(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
                                ) -> None:
     with seglog.open(tmp_path / "data" / "bad-0") as log:

@@ -19,12 +19,15 @@ class OutputFile:
     """Writes to a temporary name in the same directory, and renames it when the block succeeds.
 
     A block that raises leaves no new file and does not change an existing one. Anything but a
-    regular file (a pipe, `/dev/stdout`) is written to directly. Raises KafkaStorageError: EEXIST
-    for an existing file without `force`, and system errors.
+    regular file (a pipe, a terminal) is written to directly. A link stays, and the file that it
+    names is written. Raises KafkaStorageError: EEXIST for an existing file without `force`, and
+    system errors.
     """
 
     def __init__(self, path: str, *, force: bool) -> None:
         self._path, self._force = os.path.abspath(path), force
+        # A rename to the name of a link would replace the link: /dev/stdout of the whole machine.
+        self._target = os.path.realpath(path)
         self._temporary: str | None = None
         self._file: BinaryIO | None = None
 
@@ -61,7 +64,7 @@ class OutputFile:
                 raise self._exists()
         if not stat.S_ISREG(mode):
             return open(self._path, "wb")
-        temporary = os.path.join(os.path.dirname(self._path),
+        temporary = os.path.join(os.path.dirname(self._target),
                                  f".seglog-export-{secrets.token_hex(8)}.part")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         self._temporary = temporary
@@ -94,13 +97,13 @@ class OutputFile:
         self.file.close()
         if not self._force:
             try:
-                os.link(self._temporary, self._path)  # fails if the file has appeared meanwhile
+                os.link(self._temporary, self._target)  # fails if the file has appeared meanwhile
                 return
             except FileExistsError:
                 raise self._exists() from None
             except OSError:
                 pass  # a file system without links
-        os.replace(self._temporary, self._path)
+        os.replace(self._temporary, self._target)
         self._temporary = None
 
     def _exists(self) -> FileExistsError:
