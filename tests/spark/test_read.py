@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +233,17 @@ def test_tasks_that_give_few_bytes_read_more(
             one for task in wide for one in task.ranges]
     asked = parse_options({"path": path, "maxPartitionBytes": "2000"})
     assert len(plan.plan_partitions(asked, is_narrow=True)) == len(wide)
+
+
+def test_a_query_of_records_imports_what_it_needs() -> None:
+    """Spark starts a Python for each step of a plan, so that each import costs every query."""
+    code = ("import sys; from pyspark_seglog import DefaultSource; "
+            "from seglog.spark.source_reader import SeglogReader; import seglog.spark.streaming; "
+            "print(*sorted({'.'.join(name.split('.')[:2]) for name in sys.modules} & {"
+            "'seglog.recovery', 'seglog.log', 'seglog.manager', 'seglog.scrub', 'seglog.dump', "
+            "'seglog.tiered', 'seglog.fragments', 'pandas', 'pyarrow.compute'}))")
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "\n"
 
 
 def test_unknown_names_are_explained(spark: SparkSession, golden: Path) -> None:

@@ -12,6 +12,10 @@ from __future__ import annotations
 
 import sys as _sys
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
+
+from seglog import forks as _forks
+from seglog.spark.failures import end_quietly as _end_quietly
 
 try:
     for _module in ("pyarrow", "pyspark", "pyspark.sql.datasource"):
@@ -22,15 +26,36 @@ except ImportError as error:
     raise ImportError(f"seglog.spark needs pyarrow and PySpark 4.0 or newer, and {_sys.executable} "
                       f"has {_found}: pip install 'seglog[spark]'") from None
 
-from seglog.spark.counts import Counts, count
-from seglog.spark.failures import end_quietly
-from seglog.spark.replica_table import replicas
-from seglog.spark.session import register, session
-from seglog.spark.source import SeglogDataSource
-from seglog.spark.streaming.handover import end_offsets
-from seglog.spark.verification import Verification, verify
+if TYPE_CHECKING:
+    from seglog.spark.counts import Counts, count
+    from seglog.spark.replica_table import replicas
+    from seglog.spark.source import SeglogDataSource
+    from seglog.spark.spark_session import register, session
+    from seglog.spark.streaming.handover import end_offsets
+    from seglog.spark.verification import Verification, verify
+
+# Imported at their first use: Spark starts Python for each step of a query's planning, and these
+# steps need the data source alone.
+_LAZY = {
+    "Counts": "counts", "SeglogDataSource": "source", "Verification": "verification",
+    "count": "counts", "end_offsets": "streaming.handover", "register": "spark_session",
+    "replicas": "replica_table", "session": "spark_session", "verify": "verification",
+}
 
 __all__ = ["Counts", "SeglogDataSource", "Verification", "count", "end_offsets", "register",
            "replicas", "session", "verify"]
 
-end_quietly()
+_end_quietly()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'seglog.spark' has no attribute {name!r}")
+    with _forks.imports:
+        value = getattr(_import_module(f"seglog.spark.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -38,7 +38,7 @@ from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogRange, pack
 from seglog.storage.selection import unknown_partition, unknown_topic
 
-__all__ = ["TABLES", "TableReader", "table_of", "table_schema"]
+__all__ = ["TABLES", "TableReader", "table_schema"]
 
 _log = logging.getLogger("seglog.spark")
 
@@ -150,13 +150,11 @@ TABLES: Final[Mapping[str, _Table]] = {
 
 # ---- options -----------------------------------------------------------------------------------
 
-def table_of(options: Mapping[str, str]) -> str | None:
-    """The requested table; None for records. Raises ValueError for an unknown table, and for
-    options that a table does not take."""
+def _table_of(options: Mapping[str, str]) -> str:
+    """The requested table. Raises ValueError for an unknown one, and for options that a table does
+    not take."""
     given = {name.lower(): value for name, value in options.items()}
-    name = given.get("table", "records").strip().lower()
-    if name == "records":
-        return None
+    name = given["table"].strip().lower()
     if name not in TABLES:
         raise ValueError(f"Option 'table': no table '{given['table']}'; there are records, "
                          f"{', '.join(TABLES)}.")
@@ -167,8 +165,10 @@ def table_of(options: Mapping[str, str]) -> str | None:
     return name
 
 
-def table_schema(name: str, options: Mapping[str, str]) -> StructType:
-    """The columns of a table, or those of the `columns` option. Raises ValueError."""
+def table_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of the table of the option `table`, or those of the option `columns`. Raises
+    ValueError."""
+    name = _table_of(options)
     table = TABLES[name]
     chosen = parse_options(options).columns
     if chosen is None:
@@ -208,10 +208,11 @@ class _Scrub(InputPartition):
 
 
 class TableReader(CheckedOnArrival, DataSourceReader):
-    """Reads the columns of `schema` of one table."""
+    """Reads the columns of `schema` of the table of the option `table`."""
 
-    def __init__(self, name: str, options: Mapping[str, str], schema: StructType) -> None:
-        """Raises ValueError for a schema that does not fit."""
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Raises ValueError for bad options and for a schema that does not fit."""
+        name = _table_of(options)
         self._name, self._options = name, parse_options(options)
         full = {field.name: field for field in struct_type(TABLES[name].columns)}
         for field in schema.fields:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import (
     DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
-from seglog.spark.directory_tables import TableReader, table_of, table_schema
 from seglog.spark.failures import in_one_sentence
 from seglog.spark.read_options import parse_options
 from seglog.spark.source_reader import make_reader
@@ -30,18 +31,20 @@ class SeglogDataSource(DataSource):
     @in_one_sentence
     def schema(self) -> StructType:
         """The columns for these options. Raises ValueError for bad options."""
-        table = table_of(self.options)
-        if table is not None:
-            return table_schema(table, self.options)
+        if _asks_for_table(self.options):
+            from seglog.spark.directory_tables import table_schema  # records need none of it
+
+            return table_schema(self.options)
         # Spark does not say here whether it is for a batch or a stream.
         return spark_schema(parse_options(self.options, is_stream=True))
 
     @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for the declared or the user's schema. Raises ValueError for a bad schema."""
-        table = table_of(self.options)
-        if table is not None:
-            return TableReader(table, self.options, schema)
+        if _asks_for_table(self.options):
+            from seglog.spark.directory_tables import TableReader
+
+            return TableReader(self.options, schema)
         return make_reader(parse_options(self.options), check_schema(schema))
 
     @in_one_sentence
@@ -64,3 +67,8 @@ class SeglogDataSource(DataSource):
         from seglog.spark.sink import SeglogStreamWriter
 
         return SeglogStreamWriter(dict(self.options), schema, overwrite)
+
+
+def _asks_for_table(options: Mapping[str, str]) -> bool:
+    given = {name.lower(): value for name, value in options.items()}
+    return given.get("table", "records").strip().lower() != "records"

@@ -26,7 +26,7 @@ from seglog.scrub import (
 )
 from seglog.spark.table_columns import alternate
 from seglog.spark.finding_rows import finding_batches, findings_schema
-from seglog.spark.session import context_of, register, session
+from seglog.spark.spark_session import context_of, register, session
 from seglog.storage.ranges import pack
 
 if TYPE_CHECKING:
