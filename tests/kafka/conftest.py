@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka import harness, jars
+from tests.support.effort import IS_QUICK
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,6 +25,8 @@ def kafka_lib() -> Path:
         harness.java_command()
         harness.compiled("Oracle")
         jars.cramjams_zstd()
+        if not IS_QUICK:  # which starts few JVMs
+            harness.archive_classes()
         return harness.library()
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support import class_archive
 from tests.support.golden import decode
 from tests.support.locks import locked
 from tests.support.ports import free_ports
@@ -127,10 +128,34 @@ def command(main: str, *args: str, options: Sequence[str] = (),
 
     Jars of `before` are searched before Kafka's.
     """
-    paths = [*map(str, before), f"{library()}/*"]
+    return _command(main, args, [*class_archive.using(_classes()), *options], before)
+
+
+def _command(main: str, args: Sequence[str], options: Sequence[str],
+             before: Sequence[Path] = ()) -> list[str]:
+    paths = [*map(str, before), f"{library()}/*"]  # an archive begins with the same jars
     if (HERE / f"{main}.java").is_file():
-        paths.insert(0, str(compiled(main)))
+        paths.append(str(compiled(main)))
     return [java_command(), *_JVM, *options, "-cp", os.pathsep.join(paths), main, *args]
+
+
+@functools.cache
+def _classes() -> Path:
+    """The archive of a broker's classes, of which every program needs some."""
+    java = subprocess.run([java_command(), "-version"], capture_output=True, check=False).stderr
+    digest = hashlib.sha256(java + os.path.realpath(library()).encode()).hexdigest()[:16]
+    return cache_dir() / "archives" / f"{KAFKA_VERSION}-{digest}.jsa"
+
+
+def archive_classes() -> None:
+    """Makes that archive where there is none, out of a broker's start."""
+    def run_broker(options: Sequence[str]) -> None:
+        with tempfile.TemporaryDirectory() as home, Broker(Path(home), options=options) as broker:
+            broker.stop()
+
+    if not _classes().is_file():
+        formatted()
+        class_archive.make(_classes(), run_broker)
 
 
 def run(main: str, *args: str, timeout: float = 1800.0, given: str | None = None) -> str:
@@ -182,9 +207,10 @@ def formatted() -> Path:
 class Broker:
     """One KRaft broker and controller on 127.0.0.1; `with` starts it and kills what is left."""
 
-    def __init__(self, home: Path, extra: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, extra: Mapping[str, str] | None = None,
+                 options: Sequence[str] | None = None) -> None:
         self.home, self.data_dir = home, home / "data"
-        self.extra = dict(extra or {})
+        self.extra, self._options = dict(extra or {}), options
         self.port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -228,10 +254,11 @@ class Broker:
             shutil.copytree(formatted(), self.data_dir, dirs_exist_ok=True)
         log.unlink(missing_ok=True)
         options = [f"-Dorg.slf4j.simpleLogger.logFile={log}",
-                   "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"]
+                   "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+                   *(class_archive.using(_classes()) if self._options is None else self._options)]
         with open(self.home / "out.log", "wb") as out:
             self._process = subprocess.Popen(
-                command("kafka.Kafka", str(properties), options=options),
+                _command("kafka.Kafka", [str(properties)], options),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
         end = time.monotonic() + _START_SECONDS
         while not (log.exists() and "Kafka Server started" in log.read_text(errors="replace")):

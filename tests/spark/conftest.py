@@ -14,19 +14,30 @@ import pytest
 
 from tests.kafka.harness import KafkaUnavailable
 from tests.kafka.jars import spark_kafka_jars
-from tests.spark.environments import JVM
+from tests.spark.environments import archive_classes, jvm
+from tests.support.effort import IS_QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
-os.environ.update(JVM)  # also for the processes that tests start
+os.environ.update(jvm())  # also for the processes that tests start
+#: More files of tests than this start so many JVMs that it pays to archive their classes first.
+_FILES_OF_FEW = 20
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/spark" in item.path.as_posix():
             item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvms(request: pytest.FixtureRequest) -> None:
+    """JVMs that start in half of the time, in a run of all tests."""
+    if not IS_QUICK and len({item.path for item in request.session.items}) > _FILES_OF_FEW:
+        archive_classes()
+        os.environ.update(jvm())
 
 
 def _peer_jars() -> list[Path]:

@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
+import sys
 import venv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
+
+from tests.support import class_archive
 
 #: The packages of `pip install 'seglog[spark]'`, which a driver needs.
 DRIVER = ("seglog", "pyspark_seglog", "cramjam", "numpy", "pyarrow", "pyspark", "py4j", "pandas",
           "dateutil", "six")
 
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: JVMs of tests are short-lived: quick to be up rather than quick later, with half of the
-#: processor's time. Spark's scripts give this to drivers, to their own launcher, and to daemons.
-JVM = {"SPARK_SUBMIT_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK, "SPARK_DAEMON_JAVA_OPTS": _QUICK}
+#: processor's time.
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_PROGRAM = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print(spark.range(9).selectExpr("sum(id)").collect())
+spark.stop()
+"""
+
+
+@functools.cache
+def _classes() -> Path | None:
+    """The archive of a driver's classes, in the virtual environment that has the jars."""
+    java = shutil.which("java")
+    if java is None or sys.prefix == sys.base_prefix:
+        return None
+    said = subprocess.run([java, "-version"], capture_output=True, check=False).stderr
+    digest = hashlib.sha256(said + version("pyspark").encode()).hexdigest()[:16]
+    return Path(sys.prefix, "archives", f"spark-{digest}.jsa")
+
+
+def archive_classes() -> None:
+    """Makes that archive where there is none."""
+    def run_driver(options: Sequence[str]) -> None:
+        given = " ".join([_QUICK, *options])
+        run(sys.executable, _PROGRAM, env={**os.environ, "SPARK_SUBMIT_OPTS": given})
+
+    archive = _classes()
+    if archive is not None and not archive.is_file():
+        class_archive.make(archive, run_driver)
+
+
+def jvm() -> dict[str, str]:
+    """What Spark's scripts give to drivers, to their own launcher, and to daemons."""
+    driver = " ".join([_QUICK, *class_archive.using(_classes())])
+    return {"SPARK_SUBMIT_OPTS": driver, "SPARK_LAUNCHER_OPTS": _QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": _QUICK}
 
 
 def environment(home: Path, packages: Iterable[str]) -> Path:
@@ -41,7 +82,7 @@ def clean(path: str | None = None, **more: str) -> dict[str, str]:
     left_out = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "JAVA_HOME")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     kept["PATH"] = path if path is not None else os.environ["PATH"]
-    return {**kept, **JVM, "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {**kept, **jvm(), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
 def run(python: Path | str, program: str, *args: str, env: Mapping[str, str],
