@@ -211,11 +211,15 @@ class ConsumerTask:
             self._bounds.pop(one, None)
         self._bounds_failed_ms = None
         if wanted:
+            reason: object = "they cannot be read now"
             try:
                 self._bounds.update(self._transport.bounds(wanted))
             except RetriableRemoteStorageError as error:
+                reason = error
+            unknown = wanted - self._bounds.keys()
+            if unknown:
                 _logger.warning("The offsets of the metadata partitions %s are not known yet: %s",
-                                sorted(wanted), error)
+                                sorted(unknown), reason)
                 self._bounds_failed_ms = self._time.milliseconds()
 
     def _take(self, record: ConsumedRecord) -> None:

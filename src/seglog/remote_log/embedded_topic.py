@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import pairwise
 from typing import Protocol
 
@@ -74,7 +75,9 @@ class EmbeddedMetadataTopic:
         self._logs, self._config, self._time = logs, config, time
         self._news = threading.Condition()
         self._is_woken = self._is_closed = False
-        self._positions: dict[int, int] = {}
+        self._positions: dict[int, int | None] = {}
+        # Partitions that cannot be read now, as when their disk has failed.
+        self._failing: set[int] = set()
         if not logs.topic_config(REMOTE_LOG_METADATA_TOPIC).overridden_configs:
             logs.update_topic_config(REMOTE_LOG_METADATA_TOPIC, config.topic_configs())
 
@@ -169,14 +172,16 @@ class EmbeddedMetadataTopic:
 
     def assign(self, positions: Mapping[int, int | None]) -> None:
         """See MetadataTransport."""
-        self._positions = {
-            partition: self._log(partition).log_start_offset if position is None else position
-            for partition, position in positions.items()}
+        self._positions = dict(positions)
 
     def bounds(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
         """See MetadataTransport."""
-        return {partition: (log.log_start_offset, log.high_watermark)
-                for partition in partitions for log in (self._log(partition),)}
+        found = {}
+        for partition in partitions:
+            with suppress(RetriableRemoteStorageError), _retriable("read"):
+                log = self._log(partition)
+                found[partition] = log.log_start_offset, log.high_watermark
+        return found
 
     def poll(self, timeout_ms: int) -> Sequence[ConsumedRecord]:
         """See MetadataTransport."""
@@ -196,21 +201,23 @@ class EmbeddedMetadataTopic:
 
     def _take(self) -> list[ConsumedRecord]:
         found: list[ConsumedRecord] = []
-        try:
-            for partition in self._positions:
+        for partition in self._positions:
+            try:
                 with _retriable("read"):
                     found += self._read(partition)
-        except RetriableRemoteStorageError:
-            if self._logs.is_running:
-                raise
-            # The LogManager was shut down first: until `close` there is no more to read.
+                self._failing.discard(partition)
+            except RetriableRemoteStorageError as error:
+                # If the LogManager was shut down first there is no more to read until `close`.
+                if partition not in self._failing and self._logs.is_running:
+                    _logger.warning("Cannot read %s now: %s", self._key(partition), error)
+                self._failing.add(partition)
         return found
 
     def _read(self, partition: int) -> list[ConsumedRecord]:
         """The next records. Offsets between them that are damaged or absent become one that has the
         error; so do those up to the next segment if no record can be read."""
         log, position = self._log(partition), self._positions[partition]
-        position = following = max(position, log.log_start_offset)
+        position = following = max(position or 0, log.log_start_offset)
         if position >= log.high_watermark:
             return []
         damage: list[CorruptDataError] = []

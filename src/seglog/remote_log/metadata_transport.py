@@ -50,10 +50,11 @@ class MetadataTransport(Protocol):
         """Reads these partitions from now on: from an offset, or from the beginning."""
 
     def bounds(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
-        """(first offset, end offset) of each."""
+        """(first offset, end offset) of each, but for those that cannot be read now."""
 
     def poll(self, timeout_ms: int) -> Sequence[ConsumedRecord]:
-        """The next records, and what is damaged between them; waits up to `timeout_ms` for one."""
+        """The next records, and what is damaged between them; waits up to `timeout_ms` for one. A
+        partition that cannot be read now does not hold up the others."""
 
     def wakeup(self) -> None:
         """Ends a waiting `poll`."""
