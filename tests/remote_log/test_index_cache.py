@@ -7,6 +7,8 @@ import errno
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ from seglog.tiered.remote_storage import IndexType
 from tests.remote_log.local_tiered_storage import text
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import Tiering
+from tests.support.synced import syncs
 from tests.support.users import make_reachable
 
 TTL_MS = 900_000
@@ -115,6 +118,58 @@ def test_size_bounds_it(tiering: Tiering, tmp_path: Path) -> None:
     assert len(made) == 0 and names(made) == set()
     assert kept.position_of(segments[0].end_offset) > 0, "a reader keeps what it has"
     assert made.get(segments[0]).size > 1, "one entry may be larger than all"
+
+
+def test_more_segments_than_descriptors(tmp_path: Path) -> None:
+    """In a process that may have 100: reads of 300 segments, and a start that finds their files."""
+    subprocess.run([sys.executable, "-c", """
+import io, resource, sys
+from seglog.log.scheduler import Time
+from seglog.remote_log.index_cache import RemoteIndexCache
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition)
+
+class Storage:
+    asked = 0
+    def fetch_index(self, segment, kind):
+        self.asked += 1
+        return io.BytesIO(bytes([0, 0, 0, 1, 0, 0, 0, 9]) if kind.value == "offset" else b"")
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+key, storage = TopicIdPartition(bytes(16), "orders", 0), Storage()
+segments = [RemoteLogSegmentMetadata(RemoteLogSegmentId(key, at.to_bytes(16, "big")), at, at + 1, 0,
+                                     1, 0, 1000, {0: at}) for at in range(1, 301)]
+for _ in range(2):
+    made = RemoteIndexCache(sys.argv[1], storage, 1 << 20, -1, Time())
+    for _ in range(2):
+        for one in segments:
+            assert made.get(one).position_of(one.end_offset) == 9
+    assert len(made) == 300 and storage.asked == 900
+    made.close()
+""", str(tmp_path)], check=True)
+
+
+def test_files_that_another_program_took_away(tiering: Tiering, tmp_path: Path) -> None:
+    made, (first, *others) = cache(tiering, tmp_path / "one"), tiering.segments()
+    position = made.get(first).position_of(first.end_offset)
+    for segment in others:
+        made.get(segment)
+    for path in Path(made.path).iterdir():
+        path.unlink()
+    made._open.clear()
+    assert made.get(first).position_of(first.end_offset) == position
+    assert len(names(made)) == 3 and made.size == sum(one.size for one in made._entries.values())
+
+
+def test_a_name_is_there_when_its_content_is_durable(tiering: Tiering, tmp_path: Path) -> None:
+    """A power cut left names of empty files: without the transactions, aborted records were
+    committed."""
+    made = cache(tiering, tmp_path / "one")
+    with syncs() as synced:
+        made.get(tiering.segments()[1])
+    durable = [content for path, content in synced if path.suffix == ".tmp"]
+    contents = [path.read_bytes() for path in Path(made.path).iterdir()]
+    assert sorted(filter(None, contents)) == sorted(filter(None, durable))  # type: ignore
 
 
 def test_time_bounds_it(tiering: Tiering, tmp_path: Path) -> None:

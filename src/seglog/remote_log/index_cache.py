@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,9 @@ _SUFFIXES: Final = {IndexType.OFFSET: ".index", IndexType.TIMESTAMP: ".timeindex
                     IndexType.TRANSACTION: ".txnindex"}
 _LEFT_OVERS: Final = (".tmp", ".deleted")
 _ENTRY_BYTES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12, IndexType.TRANSACTION: 34}
+#: Segments whose indexes are open, with two descriptors each. Of small segments the cache has
+#: thousands.
+_OPEN_MAX: Final = 32
 
 
 class RemoteIndexes:
@@ -77,6 +80,14 @@ class RemoteIndexes:
                                      & (known["first_offset"] < end_offset)]), len(ends) > 0
 
 
+class _Stored(NamedTuple):
+    """The files of an entry."""
+
+    paths: dict[IndexType, str]
+    base_offset: int
+    size: int
+
+
 class RemoteIndexCache(ProcessBound):
     """The most recently used indexes, in `remote-log-index-cache` of a data directory.
 
@@ -95,7 +106,8 @@ class RemoteIndexCache(ProcessBound):
         self._storage, self._size_max = storage, size_max
         self._ttl_ms, self._time = ttl_ms, time
         self._lock = threading.Lock()
-        self._entries: OrderedDict[bytes, RemoteIndexes] = OrderedDict()
+        self._entries: OrderedDict[bytes, _Stored] = OrderedDict()
+        self._open: OrderedDict[bytes, RemoteIndexes] = OrderedDict()
         self._used_ms: dict[bytes, int] = {}
         self._loading: dict[bytes, threading.Lock] = {}
         self._removed: set[bytes] = set()  # of those that are loading
@@ -178,13 +190,36 @@ class RemoteIndexCache(ProcessBound):
         self._expire()
         segment_id = segment.remote_log_segment_id.id
         found = self._entries.get(segment_id)
-        if found is not None and found.base_offset != segment.start_offset:
+        if found is None:
+            return None
+        if found.base_offset != segment.start_offset:
             self._drop(segment_id)  # files of an earlier process, under another offset
             return None
-        if found is not None:
-            self._entries.move_to_end(segment_id)
-            self._used_ms[segment_id] = self._time.milliseconds()
-        return found
+        self._entries.move_to_end(segment_id)
+        self._used_ms[segment_id] = self._time.milliseconds()
+        return self._opened(segment_id, found)
+
+    def _opened(self, segment_id: bytes, stored: _Stored) -> RemoteIndexes | None:
+        """None if another program has changed or deleted the files: the entry is dropped."""
+        indexes = self._open.get(segment_id)
+        if indexes is None:
+            try:
+                indexes = RemoteIndexes(stored.paths, stored.base_offset)
+            except SeglogError as error:
+                if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+                    raise
+                _logger.info("Deleting the stored index files of %d: %s", stored.base_offset, error)
+            if indexes is None or indexes.size != stored.size:
+                self._drop(segment_id)
+                return None
+        self._keep_open(segment_id, indexes)
+        return indexes
+
+    def _keep_open(self, segment_id: bytes, indexes: RemoteIndexes) -> None:
+        self._open[segment_id] = indexes
+        self._open.move_to_end(segment_id)
+        if len(self._open) > _OPEN_MAX:
+            self._open.popitem(last=False)
 
     def _download(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes:
         segment_id = segment.remote_log_segment_id
@@ -198,6 +233,8 @@ class RemoteIndexCache(ProcessBound):
                     try:
                         with self._storage.fetch_index(segment, kind) as stream:
                             shutil.copyfileobj(stream, file)
+                        file.flush()
+                        os.fsync(file.fileno())  # a name stands for its content, also to a start
                     except RemoteResourceNotFoundError:
                         if kind is not IndexType.TRANSACTION:
                             raise
@@ -212,7 +249,8 @@ class RemoteIndexCache(ProcessBound):
     # ---- bounds
 
     def _put(self, segment_id: bytes, indexes: RemoteIndexes) -> None:
-        self._entries[segment_id] = indexes
+        self._entries[segment_id] = _Stored(indexes.paths, indexes.base_offset, indexes.size)
+        self._keep_open(segment_id, indexes)
         self._used_ms[segment_id] = self._time.milliseconds()
         self._size += indexes.size
         while self._size > self._size_max and len(self._entries) > 1:
@@ -228,6 +266,7 @@ class RemoteIndexCache(ProcessBound):
     def _drop(self, segment_id: bytes) -> None:
         """Deletes the files of an entry; readers that have it keep its descriptors."""
         gone = self._entries.pop(segment_id)
+        self._open.pop(segment_id, None)
         del self._used_ms[segment_id]
         self._size -= gone.size
         _delete(gone.paths.values())
@@ -255,6 +294,7 @@ class RemoteIndexCache(ProcessBound):
         with self._lock:
             self._is_closed = True
             self._entries.clear()
+            self._open.clear()
             self._used_ms.clear()
 
 
