@@ -83,6 +83,18 @@ def test_a_truncation_during_a_copy(one: Tiering, monkeypatch: pytest.MonkeyPatc
     assert_all_is_kept(one, offset)
 
 
+def test_times_of_a_segment_whose_end_was_lost(one: Tiering) -> None:
+    """The records before that are found by their time, as reads find them."""
+    one.copy()
+    first = one.bases()[1]
+    as_follower(one, first + 2)
+    one.log.roll()
+    assert_all_is_kept(one, first + 2)
+    for offset in range(COUNT):
+        found = one.tiering.offset_for_timestamp(KEY, NOW_MS + offset)
+        assert found is not None and found.offset == offset
+
+
 def test_reads_end_where_the_log_has_other_records(one: Tiering) -> None:
     one.copy()
     before, first = contents(one), one.bases()[1]

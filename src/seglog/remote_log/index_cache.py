@@ -67,9 +67,9 @@ class RemoteIndexes:
         """The byte of the log at which a search for an offset begins."""
         return max(self.offsets.lookup(offset)[1], 0)
 
-    def position_at(self, timestamp_ms: int, start_offset: int) -> int:
-        """The byte of the log at which a search for a time begins."""
-        return self.position_of(max(self.times.lookup(timestamp_ms)[1], start_offset))
+    def offset_at(self, timestamp_ms: int, start_offset: int) -> int:
+        """The offset at which a search for a time begins."""
+        return max(self.times.lookup(timestamp_ms)[1], start_offset)
 
     def aborted_between(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTxn], bool]:
         """The aborted transactions that may have records in `[start_offset, end_offset)`, and

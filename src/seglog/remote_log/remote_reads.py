@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
 from seglog._native.batch import scan
@@ -17,11 +18,13 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.remote_log.index_cache import RemoteIndexCache
 from seglog.remote_log.lineage import (
-    end_in_lineage, epochs_of, epochs_with_records, is_within_leader_epochs,
+    Lineage, end_in_lineage, epochs_of, epochs_with_records, is_within_leader_epochs,
 )
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.storage.stream import DecodeOptions
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition,
+)
 from seglog.tiered.remote_storage import RemoteStorageManager
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
@@ -39,6 +42,11 @@ class _Batch(NamedTuple):
     last_offset: int
     max_timestamp: int
 
+    @property
+    def base_offset(self) -> int:
+        """The offset with which it begins."""
+        return int.from_bytes(self.data[:8], "big", signed=True)
+
 
 class RemoteReads:
     """Finds and reads batches in remote storage. Safe from any thread."""
@@ -54,28 +62,37 @@ class RemoteReads:
         """Up to `max_bytes` from the batch that holds `offset`, all of one segment; with
         `min_one_message` at least that whole batch. The last batch may be incomplete. Where the
         log has other records than the segment, after an unclean election, the records end. (Kafka
-        returns those of the segment.)
+        returns those of the segment.) If the remote segments have no record from `offset` on,
+        because they were compacted before tiering, these are the first local ones. (Kafka returns
+        none, for ever.)
 
         `committed` adds the aborted transactions. Raises OffsetOutOfRangeError for an offset that
         is not in remote storage, and the exceptions of the storage.
         """
         segment: RemoteLogSegmentMetadata | None = self._first_segment(key, log, offset)
-        while segment is not None:
+        following, is_whole = offset, True
+        while segment is not None or is_whole and following >= log.local_log_start_offset:
+            if segment is None:
+                local = _read_local(log, following, max_bytes, min_one_message, committed)
+                if local is not None:
+                    return local
+                segment = self._first_segment(key, log, following)  # it left the disk meanwhile
             try:
                 last = _end_of(segment, log, offset)
                 found = self._read_segment(segment, offset, last, max_bytes, min_one_message)
-                if found is not None and committed:
+                if committed and not isinstance(found, int):
                     self._add_aborted(key, log, segment, found)
             except RemoteResourceNotFoundError:
                 self._first_segment(key, log, offset)  # retention has deleted it meanwhile
                 raise
-            if found is not None:
+            if not isinstance(found, int):
                 if committed:
                     # Retention deletes the oldest segment first. As long as this one is there, so
                     # were those in which its transactions ended.
                     self._first_segment(key, log, offset)
                 return found
-            segment = self._segment_of(key, log, segment.end_offset + 1)
+            following, is_whole = segment.end_offset + 1, found == segment.segment_size_in_bytes
+            segment = self._segment_of(key, log, following)
         return FetchDataInfo(LogOffsetMetadata(offset), b"", False, [] if committed else None)
 
     def _first_segment(self, key: TopicIdPartition, log: UnifiedLog,
@@ -100,26 +117,45 @@ class RemoteReads:
         return None if found is None or found.end_offset < offset else found
 
     def _read_segment(self, segment: RemoteLogSegmentMetadata, offset: int, last: int,
-                      max_bytes: int, min_one_message: bool) -> FetchDataInfo | None:
-        """The batches that begin at or below `last`. None if no batch of the segment reaches
-        `offset`, because it was compacted before tiering."""
-        position = self._indexes.get(segment).position_of(offset)
-        with self._storage.fetch_log_segment(segment, position) as stream:
-            while (batch := _next_batch(stream, segment, position)) is not None:
-                if batch.last_offset >= offset:
-                    break
+                      max_bytes: int, min_one_message: bool) -> FetchDataInfo | int:
+        """The batches that begin at or below `last`. If no batch reaches `offset`, because the
+        segment was compacted before tiering or is not whole, the byte at which they end."""
+        with self._opened_at(segment, offset) as (stream, position, batch):
+            while batch is not None and batch.last_offset < offset:
                 position += len(batch.data)
+                batch = _next_batch(stream, segment, position)
             if batch is None:
-                return None
-            base = int.from_bytes(batch.data[:8], "big", signed=True)
+                return position
             if len(batch.data) > max_bytes and not min_one_message:
                 return FetchDataInfo(LogOffsetMetadata(offset))
-            rest = _read_fully(stream, max(max_bytes - len(batch.data), 0))
+            size = min(max_bytes, segment.segment_size_in_bytes)
+            rest = _read_fully(stream, max(size - len(batch.data), 0))
         data = batch.data + rest
         if last < segment.end_offset:
             rows = scan(data, check_crcs=False).batches
             data = data[:next(iter(rows["position"][rows["base_offset"] > last]), None)]
-        return FetchDataInfo(LogOffsetMetadata(base, segment.start_offset, position), data)
+        return FetchDataInfo(LogOffsetMetadata(batch.base_offset, segment.start_offset, position),
+                             data)
+
+    @contextmanager
+    def _opened_at(self, segment: RemoteLogSegmentMetadata, offset: int
+                   ) -> Iterator[tuple[BinaryIO, int, _Batch | None]]:
+        """A segment's log, and position and content of its first batch in a search for an offset;
+        what follows the batch is in the stream. A stored index that leads beyond the offset is not
+        used. (Kafka returns later records.)"""
+        position = self._indexes.get(segment).position_of(offset)
+        while True:
+            with self._storage.fetch_log_segment(segment, position) as stream:
+                try:
+                    batch = _next_batch(stream, segment, position)
+                except CorruptRecordError:
+                    if position == 0:
+                        raise
+                    batch = None
+                if position == 0 or batch is not None and batch.base_offset <= offset:
+                    yield stream, position, batch
+                    return
+            position = 0
 
     # ---- aborted transactions
 
@@ -191,24 +227,43 @@ class RemoteReads:
         # looked has none at the old one.
         start_offset = max(start_offset, log.log_start_offset)
         lineage = epochs_with_records((one.epoch, one.start_offset) for one in epochs)
-        epoch = epochs.epoch_for_offset(start_offset)
+        epoch, searched = epochs.epoch_for_offset(start_offset), set[RemoteLogSegmentId]()
         while epoch is not None:
             for segment in self._metadata.list_remote_log_segments(key, epoch):
                 if (segment.max_timestamp_ms >= timestamp_ms
                         and segment.end_offset >= start_offset
+                        and segment.remote_log_segment_id not in searched
                         and segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-                        and is_within_leader_epochs(segment, log.log_end_offset, lineage)):
+                        and (last := self._last_of(key, log, segment, start_offset, lineage))
+                        is not None):
                     if segment.start_offset >= _first_local(log):
                         return None
-                    return self._find_in_segment(segment, timestamp_ms, start_offset)
+                    found = self._find_in_segment(segment, timestamp_ms, start_offset, last)
+                    if found is not None:
+                        return found
+                    searched.add(segment.remote_log_segment_id)
             epoch = epochs.next_epoch(epoch)
         return None
 
+    def _last_of(self, key: TopicIdPartition, log: UnifiedLog, segment: RemoteLogSegmentMetadata,
+                 start_offset: int, lineage: Lineage) -> int | None:
+        """The last offset up to which the log has a segment's records from an offset on; None if it
+        has none. (Kafka has none of a segment whose end was lost.)"""
+        if is_within_leader_epochs(segment, log.log_end_offset, lineage):
+            return segment.end_offset
+        offset = max(segment.start_offset, start_offset)
+        read = self._segment_of(key, log, offset)
+        if read is None or read.remote_log_segment_id != segment.remote_log_segment_id:
+            return None
+        return _end_of(segment, log, offset)
+
     def _find_in_segment(self, segment: RemoteLogSegmentMetadata, timestamp_ms: int,
-                         start_offset: int) -> TimestampOffset | None:
-        position = self._indexes.get(segment).position_at(timestamp_ms, start_offset)
-        with self._storage.fetch_log_segment(segment, position) as stream:
-            while (batch := _next_batch(stream, segment, position)) is not None:
+                         start_offset: int, last: int) -> TimestampOffset | None:
+        """The first such record up to offset `last`; None for none, as where the latest record is
+        before `start_offset`. (Kafka continues on the disk then.)"""
+        offset = self._indexes.get(segment).offset_at(timestamp_ms, start_offset)
+        with self._opened_at(segment, offset) as (stream, position, batch):
+            while batch is not None and batch.base_offset <= last:
                 if batch.max_timestamp >= timestamp_ms and batch.last_offset >= start_offset:
                     for columns in decode_chunk(batch.data, _COLUMNS, name=str(
                             segment.remote_log_segment_id)):
@@ -218,6 +273,7 @@ class RemoteReads:
                             if timestamp >= timestamp_ms and offset >= start_offset:
                                 return TimestampOffset(timestamp, offset, _epoch_of(batch.data))
                 position += len(batch.data)
+                batch = _next_batch(stream, segment, position)
         return None
 
 
@@ -225,6 +281,18 @@ def _end_of(segment: RemoteLogSegmentMetadata, log: UnifiedLog, offset: int) -> 
     """The last offset of a segment that the log has; `offset` is one of both."""
     last = end_in_lineage(segment, log)
     return last if last >= offset else segment.end_offset
+
+
+def _read_local(log: UnifiedLog, offset: int, max_bytes: int, min_one_message: bool,
+                committed: bool) -> FetchDataInfo | None:
+    """None for an offset that has left the disk."""
+    try:
+        return log.read(offset, max_bytes, "read_committed" if committed else "read_uncommitted",
+                        min_one_message)
+    except OffsetOutOfRangeError:
+        if offset >= log.local_log_start_offset:
+            raise
+        return None
 
 
 def _by_producer(transactions: Iterable[AbortedTxn]) -> dict[tuple[int, int], AbortedTxn]:
