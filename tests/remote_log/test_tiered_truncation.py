@@ -10,7 +10,9 @@ import pytest
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.offsets_by_timestamp import LATEST_TIERED_TIMESTAMP
+from seglog.remote_log.lineage import find_highest_remote_offset
 from seglog.storage.markers import ControlType
+from seglog.tiered import RemoteLogSegmentMetadataUpdate
 from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import KEY, Make, Tiering, contents
 from tests.remote_log.tiering import make as make  # the fixture
@@ -80,6 +82,50 @@ def test_a_truncation_during_a_copy(one: Tiering, monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     assert one.log.highest_offset_in_remote_storage == one.bases()[1] - 1
     assert one.storage.starts() == one.bases()[:1]
+    assert_all_is_kept(one, offset)
+
+
+def test_a_truncation_while_the_end_of_a_copy_is_announced(
+        one: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segment counted as copied, and the records that took its offsets too."""
+    metadata, offset = one.tiering.metadata, one.bases()[1] + 1
+    announce, second = metadata.update_remote_log_segment_metadata, one.bases()[1]
+
+    def truncate_and_announce(update: RemoteLogSegmentMetadataUpdate) -> object:
+        if any(found.remote_log_segment_id == update.remote_log_segment_id
+               and found.start_offset == second for found in one.segments()):
+            monkeypatch.undo()
+            one.log.truncate_to(offset)
+        return announce(update)
+
+    monkeypatch.setattr(metadata, "update_remote_log_segment_metadata", truncate_and_announce)
+    one.copy()
+    assert one.log.highest_offset_in_remote_storage < offset
+    assert_all_is_kept(one, offset)
+
+
+def test_a_truncation_while_a_new_leader_looks_for_what_was_copied(
+        one: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
+    one.copy()
+    offset = one.bases()[2]
+
+    def find_and_truncate(*arguments: object) -> tuple[int, int]:
+        found = find_highest_remote_offset(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        one.log.truncate_to(offset)
+        return found
+
+    look = "seglog.remote_log.remote_task.find_highest_remote_offset"
+    monkeypatch.setattr(look, find_and_truncate)
+    one.tiering.on_leadership_change([], [KEY])
+    one.follow()
+    assert one.log.highest_offset_in_remote_storage < offset
+    offset -= 2
+    monkeypatch.setattr(look, find_and_truncate)
+    one.tiering.on_leadership_change([KEY])
+    one.copy()
+    assert one.log.log_end_offset == offset
+    assert one.log.highest_offset_in_remote_storage < offset
     assert_all_is_kept(one, offset)
 
 

@@ -57,7 +57,7 @@ class LocalLog:
         now = self.now_ms() if loaded_ms is None else loaded_ms
         self.last_flush_ms = now
         self.segments.note_opened(now)
-        self._truncations = 0
+        self.truncations = 0
         #: Entered around the flush of each segment.
         self.flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
         #: Truncations that removed segments: what a round of cleaning has read may be gone.
@@ -291,13 +291,13 @@ class LocalLog:
                 self.update_files()
                 # The task of a roll may run after a truncation, and one may happen meanwhile: other
                 # records get these offsets. (Kafka counts them as flushed.)
-                offset, truncations = min(offset, self.log_end_offset), self._truncations
+                offset, truncations = min(offset, self.log_end_offset), self.truncations
                 active_base = self.active.base_offset
             start = self.recovery_point
             if end > start:
                 self.files.flush(start, end, self.flush_timer)
                 with self.lock:
-                    if truncations == self._truncations:
+                    if truncations == self.truncations:
                         # What a roll meanwhile did to the segment is left to the roll's own flush.
                         rolled = self.active.base_offset != active_base
                         self.recovery_point_at_least(min(offset, active_base) if rolled else offset)
@@ -419,7 +419,7 @@ class LocalLog:
     def truncate_to(self, offset: int, why: Reason) -> list[int]:
         """Truncates the segments so that the log ends at `offset`. Returns the base offsets of
         removed segments. The caller is inside `readers.changing`."""
-        self._truncations += 1
+        self.truncations += 1
         self.update_files()
         first = int(self.segments.floor_row(offset)) + 1
         bases = self.segments.bases(range(first, len(self.segments)))
@@ -436,7 +436,7 @@ class LocalLog:
 
     def truncate_fully_and_start_at(self, offset: int, why: Reason) -> None:
         """Replaces all segments by a new, empty one at `offset`, where the log then ends."""
-        self._truncations += 1
+        self.truncations += 1
         self.segment_truncations += 1
         self.update_files()
         self.remove_segments(self.all_bases[:-1], why)

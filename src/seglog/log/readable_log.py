@@ -106,6 +106,11 @@ class ReadableLog(ProcessBound):
         return self._local.parent_dir
 
     @property
+    def truncations(self) -> int:
+        """The number of truncations."""
+        return self._local.truncations
+
+    @property
     def segment_truncations(self) -> int:
         """The number of truncations that removed whole segments."""
         return self._local.segment_truncations

@@ -13,12 +13,10 @@ from seglog.errors import (
 )
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import EpochEntry
-from seglog.remote_log.lineage import (
-    epochs_of, find_highest_remote_offset, find_log_start_offset,
-)
+from seglog.remote_log.lineage import epochs_of, find_log_start_offset
 from seglog.remote_log.quotas import RemoteQuota
 from seglog.remote_log.remote_task import (
-    RemoteLogTask, TaskCancelled, TaskContext, UnreadCopy,
+    RemoteLogTask, TaskCancelled, TaskContext, UnreadCopy, count_as_copied,
 )
 from seglog.storage.epochs import encode_leader_epochs
 from seglog.storage.paths import index_name, log_name, time_index_name, txn_index_name
@@ -125,10 +123,9 @@ class CopyTask(RemoteLogTask):
                      "leader", start, self.key)
         # A truncation makes the log forget what was copied.
         if self._copied is None or self._copied > log.highest_offset_in_remote_storage:
-            self._copied, epoch = find_highest_remote_offset(metadata, self.key, log)
+            self._copied, epoch = self.find_copied(log)
             self.say(logging.INFO, "Found the highest copiedRemoteOffset: (%d, epoch %d) for "
                      "partition: %s after becoming leader", self._copied, epoch, self.key)
-            log.update_highest_offset_in_remote_storage(self._copied)
 
     def _finish_earlier_copy(self) -> None:
         """Completes a copy whose last event was not read back before its task was cancelled or its
@@ -167,6 +164,7 @@ class CopyTask(RemoteLogTask):
     def _copy(self, log: UnifiedLog, candidate: _Candidate, segment_id: RemoteLogSegmentId,
               path: str) -> None:
         context, name = self.context, log_name(candidate.base_offset)
+        truncations = log.truncations
         self.say(logging.INFO, "Copying %s to remote storage.", name)
         epochs = epochs_of(log)
         data = _files_of(log, path, candidate, encode_leader_epochs(
@@ -196,8 +194,11 @@ class CopyTask(RemoteLogTask):
             raise RemoteStorageError(f"{path}: the segment at {candidate.base_offset} has left")
         self._check_custom_metadata(segment, custom)
         self._finish(segment, custom)
+        if not count_as_copied(log, segment.end_offset, truncations):
+            self._copied = None  # lookups tell how much of it the log still has
+            raise RetriableRemoteStorageError(f"{path}: the log was truncated while the segment "
+                                              f"at {candidate.base_offset} was copied")
         self._copied = segment.end_offset
-        log.update_highest_offset_in_remote_storage(segment.end_offset)
 
     def _check_custom_metadata(self, segment: RemoteLogSegmentMetadata,
                                custom: bytes | None) -> None:

@@ -29,7 +29,8 @@ from seglog.tiered.remote_records import (
 from seglog.tiered.remote_storage import RemoteStorageManager
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
-__all__ = ["FollowerTask", "RemoteLogTask", "TaskCancelled", "TaskContext", "UnreadCopy"]
+__all__ = ["FollowerTask", "RemoteLogTask", "TaskCancelled", "TaskContext", "UnreadCopy",
+           "count_as_copied"]
 
 _logger = logging.getLogger("seglog.RemoteLogManager")
 
@@ -182,10 +183,31 @@ class RemoteLogTask(ProcessBound, ABC):
                      segment_id, error)
 
 
+    # ---- what is copied
+
+    def find_copied(self, log: UnifiedLog) -> tuple[int, int]:
+        """Tells a log which of its offsets are in remote storage. Returns what
+        `find_highest_remote_offset` does."""
+        while True:
+            truncations = log.truncations
+            found = find_highest_remote_offset(self.context.metadata, self.key, log)
+            if count_as_copied(log, found[0], truncations):
+                return found
+
+
+def count_as_copied(log: UnifiedLog, offset: int, truncations: int) -> bool:
+    """Lets local retention delete segments up to `offset`. False if the log was truncated since its
+    `truncations` were `truncations`: other records may have these offsets now."""
+    with log.lock:
+        if log.truncations != truncations:
+            return False
+        log.update_highest_offset_in_remote_storage(offset)
+        return True
+
+
 class FollowerTask(RemoteLogTask):
     """Updates a follower's log with the offsets in remote storage (Kafka: RLMFollowerTask)."""
 
     def execute(self, log: UnifiedLog) -> None:
         """See RemoteLogTask."""
-        offset, _ = find_highest_remote_offset(self.context.metadata, self.key, log)
-        log.update_highest_offset_in_remote_storage(offset)
+        self.find_copied(log)
