@@ -129,6 +129,29 @@ def test_a_truncation_while_a_new_leader_looks_for_what_was_copied(
     assert_all_is_kept(one, offset)
 
 
+def test_what_was_lost_does_not_count_for_retention_by_size(make: Make) -> None:
+    """Segments of other records than the log's were counted once all had been the log's."""
+    one = make(topic={"local.retention.bytes": 1, "retention.bytes": 7000})
+    one.append(COUNT)
+    one.copy()
+    one.manager.update_topic_config("orders", {
+        "remote.storage.enable": "true", "internal.segment.bytes": 850, "index.interval.bytes": 0,
+        "file.delete.delay.ms": 0, "local.retention.bytes": 1, "retention.ms": -1,
+        "retention.bytes": one.log.size - 1})  # less than a segment is too much
+    one.expire()
+    assert one.log.log_start_offset == 0
+    offset = one.bases()[2]
+    one.log.truncate_to(offset)
+    one.expire()
+    assert one.log.log_start_offset == 0
+    one.append(COUNT - offset, epoch=1)
+    one.expire()
+    assert one.log.log_start_offset == 0
+    one.copy()
+    one.expire()
+    assert one.log.log_start_offset == 0 and len(contents(one)) == COUNT
+
+
 def test_times_of_a_segment_whose_end_was_lost(one: Tiering) -> None:
     """The records before that are found by their time, as reads find them."""
     one.copy()

@@ -61,7 +61,9 @@ class ExpirationTask(RemoteLogTask):
 
     def __init__(self, context: TaskContext, key: TopicIdPartition) -> None:
         super().__init__(context, key)
-        self._all_valid = False
+        # Path and truncations of the log when all copied segments were of its lineage: those that
+        # its leader copies later are, too.
+        self._all_valid: tuple[str, int] | None = None
         # The values of its gauges, once they are registered; the lock is held for that.
         self._percent: dict[str, int] | None = None
         self._registering = threading.Lock()
@@ -137,10 +139,11 @@ class ExpirationTask(RemoteLogTask):
         only_local = log.only_local_segments()[1]
         finished = [one for one in every if one.state == _FINISHED]
         remote = sum(one.segment_size_in_bytes for one in finished)
-        if only_local + remote > limit and not self._all_valid:
+        state = log.path, log.truncations
+        if only_local + remote > limit and self._all_valid != state:
             started, end = self.context.time.milliseconds(), log.log_end_offset
             valid = [one for one in finished if is_within_leader_epochs(one, end, lineage)]
-            self._all_valid = len(valid) == len(finished)
+            self._all_valid = state if len(valid) == len(finished) else None
             remote = sum(one.segment_size_in_bytes for one in valid)
             self.record("RemoteLogSizeComputationTime",
                         self.context.time.milliseconds() - started)
