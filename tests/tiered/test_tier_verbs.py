@@ -62,6 +62,13 @@ def test_verify_and_dump(tiered_copy: Tiered, capsys: pytest.CaptureFixture[str]
     assert row["findings"][0]["code"] == "batch_crc"
 
 
+def test_one_segment_is_one(tiered: Tiered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                            capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("seglog.cli.tier.restore", lambda log, target: 1)
+    code, out, _ = run(capsys, "tier", "restore", tiered.remote, "t-txn-0", tmp_path / "t-txn-0")
+    assert (code, out.startswith(f"{tmp_path}/t-txn-0: 1 segment, offsets ")) == (0, True)
+
+
 def test_tier(tiered: Tiered, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "tier", "ls", tiered.remote, "--metadata", tiered.data)
     assert code == 0

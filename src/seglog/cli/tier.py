@@ -13,6 +13,7 @@ from seglog.cli.found_logs import found_in
 from seglog.cli.tier_options import add_bucket_options, bucket_of
 from seglog.errors import ConfigError
 from seglog.model import TopicPartition
+from seglog.recovery.claims import counted
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import directory_name_or_none
 from seglog.tiered.restore import restore
@@ -64,8 +65,9 @@ def _ls(args: argparse.Namespace) -> int:
                "size": sum(one.size or 0 for one in segments),
                "leader_epochs": [[one.epoch, one.start_offset] for one in log.checkpointed_epochs],
                "findings": [_finding(one) for one in where.findings]}
-        _print(row, [f"{row['partition']}  {row['topic_id'] or '-'}  {row['segments']} segments, "
-                     f"offsets {first} to {row['last_offset']}, {row['size']} bytes",
+        _print(row, [f"{row['partition']}  {row['topic_id'] or '-'}  "
+                     f"{counted(len(segments), 'segment')}, offsets {first} to "
+                     f"{row['last_offset']}, {row['size']} bytes",
                      *(f"  {one}" for one in where.findings)], args.json)
     return 0
 
@@ -90,7 +92,7 @@ def _restore(args: argparse.Namespace) -> int:
     count = restore(log, args.target)
     _print({"partition": args.partition, "target": args.target, "segments": count,
             "log_end_offset": log.log_end_offset},
-           [f"{args.target}: {count} segments, offsets {log.log_start_offset} to "
+           [f"{args.target}: {counted(count, 'segment')}, offsets {log.log_start_offset} to "
             f"{log.log_end_offset - 1}"], args.json)
     return 0
 
@@ -159,8 +161,9 @@ def check_tier(logs: Iterator[PartitionLog], *, as_json: bool) -> int:
         _print({"partition": found.name, "segments": found.segments, "batches": found.batches,
                 "size": found.size, "ok": found.is_sound,
                 "findings": [_finding(one) for one in found.findings]},
-               [f"{found.name}: {found.segments} segments, {found.batches} batches, "
-                f"{found.size} bytes: {'sound' if found.is_sound else 'damaged'}",
+               [f"{found.name}: {counted(found.segments, 'segment')}, "
+                f"{counted(found.batches, 'batch')}, {found.size} bytes: "
+                f"{'sound' if found.is_sound else 'damaged'}",
                 *(f"  {one}" for one in found.findings)], as_json)
     return code
 

@@ -11,6 +11,7 @@ from seglog.cli import render
 from seglog.cli.tier_options import add_bucket_options, pairs_of
 from seglog.config import LogConfig
 from seglog.dump.topic_facts import read_topic_facts
+from seglog.recovery.claims import counted
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered.tiered_files import TieredFiles
 
@@ -76,7 +77,7 @@ def _print(name: str, found: list[RebuiltSegment], gaps: list[str], *, as_json: 
                          "size": len(one.content), "is_complete": one.is_complete,
                          "is_written": one.is_written} for segment, one in rows]}))
     else:
-        lines = [f"{name}: {len(found)} segments, {written} indexes written: "
+        lines = [f"{name}: {counted(len(found), 'segment')}, {counted(written, 'index')} written: "
                  f"{'sound' if ok else 'not sound'}", *(f"  {one}" for one in [*gaps, *errors]),
                  *(f"  {segment.path}: {one.kind.value} {one.state}: {one.message}"
                    f"{', written' if one.is_written else ''}"

@@ -10,6 +10,7 @@ from seglog.cli import render
 from seglog.cli.option_numbers import number_from
 from seglog.cli.tier_options import add_layout_options, pairs_of, tier_of
 from seglog.dump.topic_facts import read_topic_facts
+from seglog.recovery.claims import counted
 from seglog.tiered.metadata_lint import check_topic_config, lint_metadata
 from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
 
@@ -57,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
         compared = "an unknown number" if lint.partition_count is None else lint.partition_count
         out.writelines(f"{one}\n".encode() for one in findings)
         out.write(f"{REMOTE_LOG_METADATA_TOPIC}: {len(lint.metadata_partitions)} of {compared} "
-                  f"partitions, {lint.records} records of {lint.user_partitions} partitions, "
-                  f"{lint.segments} segments: {'sound' if is_sound else 'not sound'}\n".encode())
+                  f"partitions, {counted(lint.records, 'record')} of "
+                  f"{counted(lint.user_partitions, 'partition')}, "
+                  f"{counted(lint.segments, 'segment')}: "
+                  f"{'sound' if is_sound else 'not sound'}\n".encode())
     out.flush()
     return 0 if is_sound else 1

@@ -74,7 +74,7 @@ class Claims:
 
 def counted(number: int, noun: str) -> str:
     """A number and its noun: `1 batch`, `2 batches`."""
-    plural = noun + ("es" if noun.endswith("ch") else "s")
+    plural = noun + ("es" if noun.endswith(("ch", "x")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
 
 
