@@ -98,13 +98,14 @@ def run(args: argparse.Namespace) -> int:
     settings = _settings(args)
     paths = [os.path.abspath(path) for path in args.path]
     refuse_duplicates(paths)
-    _require_topics(paths, settings.topics)
+    roots = [_root_of(path) for path in paths]
+    _require_topics(paths, roots, settings.topics)
     work = _dry_run if args.dry_run else _compact
     parts = []
     label = "measuring" if args.dry_run else "compacting"
     with _Bar(label) as bar:
-        for path in paths:
-            parts.append(_part(path, settings, work, bar))
+        for path, root in zip(paths, roots, strict=True):
+            parts.append(_part(path, root, settings, work, bar))
     code = exit_code_of(parts)
     verb = "compact-dry-run" if args.dry_run else "compact"
     if args.json:
@@ -116,15 +117,23 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _require_topics(paths: Sequence[str], topics: Sequence[str]) -> None:
+def _root_of(path: str) -> RootDirectory | SeglogError:
+    """The top level of a data directory, or why it cannot be read."""
+    try:
+        return read_root(path, lambda found: None)
+    except SeglogError as error:
+        return error
+
+
+def _require_topics(paths: Sequence[str], roots: Sequence[RootDirectory | SeglogError],
+                    topics: Sequence[str]) -> None:
     """UnknownTopicOrPartitionError, before anything changes, for a topic that no directory has. A
     directory that cannot be listed may have it; its own error follows."""
     there: set[str] = set()
-    for path in paths if topics else ():
-        try:
-            there |= {key.topic for key in _live(read_root(path, lambda found: None))}
-        except SeglogError:
+    for root in roots:
+        if isinstance(root, SeglogError):
             return
+        there |= {key.topic for key in _live(root)}
     for topic in topics:
         if topic not in there:
             raise unknown_topic(", ".join(paths), topic, there)
@@ -189,20 +198,22 @@ class _Bar(render.Progress):
 _Work = Callable[[RootDirectory, list[TopicPartition], _Settings, _Bar], Iterator[Row]]
 
 
-def _part(path: str, settings: _Settings, work: _Work, bar: _Bar) -> Part:
+def _part(path: str, found: RootDirectory | SeglogError, settings: _Settings, work: _Work,
+          bar: _Bar) -> Part:
     """The rows of one data directory; its error is in its row, and the next one is tried."""
     started, rows = time.perf_counter(), list[Row]()
-    root: RootDirectory | None = None
+    root = None if isinstance(found, SeglogError) else found
     error: SeglogError | None = None
     try:
-        root = read_root(path, lambda found: None)
-        keys = _compacted(root, settings)
+        if isinstance(found, SeglogError):
+            raise found
+        keys = _compacted(found, settings)
         bar.expect(path, keys)
-        for row in work(root, keys, settings, bar):
+        for row in work(found, keys, settings, bar):
             rows.append(row)
         bar.end()
-    except SeglogError as found:
-        error = found
+    except SeglogError as failure:
+        error = failure
         render.error(error)
     said = {} if error is None else error_state(error)
     return Part(directory_row(
