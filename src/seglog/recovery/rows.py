@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from seglog.recovery.findings import DAMAGE_CODES, LOSS_CODES, Finding, Severity
+from seglog.recovery.findings import (
+    DAMAGE_CODES, LOSS_CODES, Finding, Severity, is_denied,
+)
 from seglog.storage.paths import CLUSTER_METADATA_TOPIC, directory_name_or_none
 
 __all__ = ["COMPACTION_FIELDS", "DIRECTORY_FIELDS", "FINDING_FIELDS", "LOSS_FIELDS",
@@ -93,11 +95,12 @@ def finding_row(path: str, found: Finding) -> Row:
 def exit_code(directories: Sequence[Row], partitions: Sequence[Row], findings: Sequence[Row]
               ) -> int:
     """The exit code of `load` and `verify`. 0: no problem; 1: a problem, or lost data; 2: a
-    directory could not be completed."""
-    if any(row["error"] is not None for row in directories):
+    directory could not be completed, or this user may not read all of it."""
+    errors = [row for row in findings if row["severity"] in ("error", "fatal")]
+    if (any(row["error"] is not None for row in directories)
+            or any(is_denied(row["message"], row["found"]) for row in errors)):
         return 2
-    wrong = any(row["severity"] in ("error", "fatal") for row in findings)
-    return 1 if wrong or any(row["error"] is not None for row in partitions) else 0
+    return 1 if errors or any(row["error"] is not None for row in partitions) else 0
 
 
 def totals_of(partitions: Sequence[Row], findings: Sequence[Row]) -> Row:
