@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from seglog.arguments import given_path
 from seglog.cli import render
@@ -75,81 +75,158 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_explained_options(parser)
 
 
-class _Source(NamedTuple):
-    """One partition to print."""
+@dataclass(slots=True)
+class _Source:
+    """One partition to print, from the offset `next` on."""
 
     tp: TopicPartition
     log: PartitionLog
     bounds: Bounds
     formatter: Formatter
-    gaps: GapReport
     topic: TopicWatch
+    next: int
+    is_reported: bool = False  # its end
+
+
+class _NotOpenedError(Exception):
+    """A partition that does not open; the cause says why."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the records, then follows the logs unless `-e` is set.
 
-    Returns 2 for invalid options, 1 for an offset out of range or a value that `-s` cannot unpack.
+    Returns 2 for invalid options and for a log that does not open, 1 for an offset out of range or
+    a value that `-s` cannot unpack.
     """
     try:
-        sources = _sources(args)
+        printing = _Printing(args)
     except ValueError as error:
         render.error(error)
         return 2
-    by_time = "s@" in args.offset
-    for source in sources:
-        if source.bounds.note and source.bounds.is_outside and not by_time:
-            render.error(source.bounds.note)
-        elif source.bounds.note and not args.quiet:
-            _remark(source.bounds.note)
-    outside = sum(source.bounds.is_outside for source in sources)
-    # A future time is a reason to wait; an offset after the log's end is a mistake.
-    left = [source for source in sources if by_time or not source.bounds.is_outside]
-    if not args.quiet and left:
-        _remark(f"isolation level {args.isolation}")
     try:
-        if left:
-            _print(args, left)
+        printing.run()
+    except _NotOpenedError as error:
+        render.error(error.__cause__ or error)
+        return 2
     except UnpackError as error:
         render.error(error)
         return 1
     except (CorruptDataError, KafkaStorageError) as error:
         explain_damage(args, error)
         return 1
-    if any(source.gaps for source in sources):
-        return 1
-    if by_time:
-        return 1 if args.exit and outside == len(sources) else 0
-    return 1 if outside else 0
+    return printing.exit_code
 
 
 def _remark(text: str) -> None:
     render.message(f"% {text}")
 
 
-def _sources(args: argparse.Namespace) -> list[_Source]:
-    tier = tier_of(args)
-    place = args.path or args.remote
-    found = found_logs(args.path, tier)
-    topics = topics_of(args)
-    chosen = select_partitions(found, topics, partitions_of(args), place)
-    if topics is None and len(found) > 1:
-        chosen = [tp for tp in chosen if not is_internal(tp.topic)]
-    if not chosen:
-        raise UnknownTopicOrPartitionError(
-            f"{place}: there is no partition here" + (
-                " but those of Kafka's internal topics; name one with -t" if found else ""))
-    unpack = parse_deserializers(args.deserializer)
-    if unpack and args.json:
-        raise ValueError("-s does not go with -J, which shows text; use -f, or -J --base64")
-    sources = []
-    for tp in chosen:
-        log = found[tp].open()
-        formatter = _formatter(args, tp)
-        bounds = bounds_of(args.offset, log, str(tp), args.isolation, args.on_damage)
-        sources.append(_Source(tp, log, bounds, formatter.with_unpacked(unpack), GapReport(),
-                               TopicWatch()))
-    return sources
+class _Printing:
+    """One run. A partition is opened when it is its turn, so that the first record does not wait
+    for the last of thousands of partitions."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Chooses the partitions. Raises ValueError."""
+        self._args, self._left = args, args.count
+        self._by_time = "s@" in args.offset
+        self._place = place = args.path or args.remote
+        self._found = found_logs(args.path, tier_of(args))
+        topics = topics_of(args)
+        self._chosen = select_partitions(self._found, topics, partitions_of(args), place)
+        if topics is None and len(self._found) > 1:
+            self._chosen = [tp for tp in self._chosen if not is_internal(tp.topic)]
+        if not self._chosen:
+            raise UnknownTopicOrPartitionError(
+                f"{place}: there is no partition here" + (
+                    " but those of Kafka's internal topics; name one with -t" if self._found
+                    else ""))
+        self._unpack = parse_deserializers(args.deserializer)
+        if self._unpack and args.json:
+            raise ValueError("-s does not go with -J, which shows text; use -f, or -J --base64")
+        self._gaps = GapReport()
+        self._opened = self._outside = 0
+        self._is_said = False  # the isolation level
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a run that came to its end."""
+        if self._gaps:
+            return 1
+        if self._by_time:
+            return 1 if self._args.exit and self._outside == self._opened else 0
+        return 1 if self._outside else 0
+
+    def run(self) -> None:
+        """Prints. Raises _NotOpenedError, and what reads raise."""
+        followed = []
+        for tp in self._chosen:
+            source = self._open(tp)
+            if source is None:
+                continue
+            self._print(source)
+            if self._left == 0:
+                return
+            if self._args.exit:
+                source.log.close()
+            else:
+                followed.append(source)
+        if not self._opened:
+            raise UnknownTopicOrPartitionError(
+                f"{self._place}: these partitions are gone since they were listed")
+        while followed:
+            time.sleep(_POLL_SECONDS)
+            for source in followed:
+                source.log.refresh()
+            for source in followed:
+                self._print(source)
+                if self._left == 0:
+                    return
+
+    def _open(self, tp: TopicPartition) -> _Source | None:
+        """None for a partition without a record to print or to wait for, or that is gone."""
+        args, found = self._args, self._found[tp]
+        try:
+            log = found.open()
+            formatter = _formatter(args, tp).with_unpacked(self._unpack)
+            bounds = bounds_of(args.offset, log, str(tp), args.isolation, args.on_damage)
+        except (ValueError, KafkaStorageError) as error:
+            # Of many partitions a running broker may delete one meanwhile.
+            if len(self._chosen) == 1 or not found.is_gone():
+                raise _NotOpenedError from error
+            if not args.quiet:
+                _remark(f"{tp} is gone since it was listed")
+            return None
+        self._opened += 1
+        self._outside += bounds.is_outside
+        # A future time is a reason to wait; an offset after the log's end is a mistake.
+        is_left = self._by_time or not bounds.is_outside
+        if bounds.note and not is_left:
+            render.error(bounds.note)
+        elif bounds.note and not args.quiet:
+            _remark(bounds.note)
+        if is_left and not args.quiet and not self._is_said:
+            _remark(f"isolation level {args.isolation}")
+            self._is_said = True
+        return _Source(tp, log, bounds, formatter, TopicWatch(), bounds.start) if is_left else None
+
+    def _print(self, source: _Source) -> None:
+        """Prints what is there of a partition."""
+        args, out = self._args, render.stdout()
+        if not args.exit:
+            source.topic.check(source.log)
+        for raw, rows, after in _batches(args, source, self._left, self._gaps):
+            out.write(raw)
+            if args.unbuffered:
+                out.flush()
+            source.next = after
+            if rows:
+                source.is_reported = False
+            if self._left is not None:
+                self._left -= rows
+        out.flush()
+        if self._left != 0 and not args.quiet and not source.is_reported:
+            _report_end(args, source)
+            source.is_reported = True
 
 
 def _formatter(args: argparse.Namespace, tp: TopicPartition) -> Formatter:
@@ -163,40 +240,9 @@ def _formatter(args: argparse.Namespace, tp: TopicPartition) -> Formatter:
     return compile_format(text, tp, b"NULL" if args.null else b"")
 
 
-def _print(args: argparse.Namespace, sources: Sequence[_Source]) -> None:
-    out = render.stdout()
-    left = args.count
-    nexts = [source.bounds.start for source in sources]
-    reported = [False] * len(sources)
-    while True:
-        for number, source in enumerate(sources):
-            if not args.exit:
-                source.topic.check(source.log)
-            for raw, rows, after in _batches(args, source, nexts[number], left):
-                out.write(raw)
-                if args.unbuffered:
-                    out.flush()
-                nexts[number] = after
-                if rows:
-                    reported[number] = False
-                if left is not None:
-                    left -= rows
-            out.flush()
-            if left == 0:
-                return
-            if not args.quiet and not reported[number]:
-                _report_end(args, source, nexts[number])
-                reported[number] = True
-        if args.exit:
-            return
-        time.sleep(_POLL_SECONDS)
-        for source in sources:
-            source.log.refresh()
-
-
-def _report_end(args: argparse.Namespace, source: _Source, offset: int) -> None:
+def _report_end(args: argparse.Namespace, source: _Source) -> None:
     """Prints kcat's line, and what the isolation level left out."""
-    tp, log = source.tp, source.log
+    tp, log, offset = source.tp, source.log, source.next
     _remark(f"Reached end of topic {tp.topic} [{tp.partition}] at offset {offset}")
     aborted = sum(one.last_offset > source.bounds.start  # which is the marker's
                   for one in log.aborted_transactions(source.bounds.start, offset))
@@ -208,10 +254,10 @@ def _report_end(args: argparse.Namespace, source: _Source, offset: int) -> None:
         _remark(f"transactions of {tp.topic} [{tp.partition}]: {' and '.join(told)}, {done}")
 
 
-def _batches(args: argparse.Namespace, source: _Source, start: int, left: int | None
+def _batches(args: argparse.Namespace, source: _Source, left: int | None, gaps: GapReport
              ) -> Iterator[tuple[bytes, int, int]]:
-    """(output, rows in it, next offset) for the records from `start` on, at most `left` rows."""
-    log, formatter, end = source.log, source.formatter, source.bounds.end
+    """(output, rows in it, next offset) for the records from the next on, at most `left` rows."""
+    log, formatter, start, end = source.log, source.formatter, source.next, source.bounds.end
     last = log.end_offset(args.isolation, args.on_damage)
     stop = last if end is None else min(end, last)
     if left == 0 or start >= stop:
@@ -220,7 +266,7 @@ def _batches(args: argparse.Namespace, source: _Source, start: int, left: int | 
     rows_at_once = 65536 if left is None else max(1, min(65536, left))
     with log.to_arrow(start, stop, columns, args.isolation, threads=args.threads,
                       batch_rows=rows_at_once, on_damage=args.on_damage,
-                      on_gap=partial(source.gaps.add, source.tp)) as stream:
+                      on_gap=partial(gaps.add, source.tp)) as stream:
         for batch in stream:
             lists = batch.to_pylists()
             count = batch.num_rows if left is None else min(batch.num_rows, left)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from seglog.model import TopicPartition
-from seglog.storage.discover import find_partitions
+from seglog.storage.discover import find_partitions, is_gone
 from seglog.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ class FoundLog(NamedTuple):
 
     open: Callable[[], PartitionLog]
     directory: str
+    is_listed: bool = True  # as a directory, and not only in a tier
+
+    def is_gone(self) -> bool:
+        """Whether its directory was listed, and is there no more."""
+        return self.is_listed and is_gone(self.directory)
 
 
 def found_logs(path: str | None, tier: Bucket | None) -> dict[TopicPartition, FoundLog]:
@@ -38,5 +43,5 @@ def found_in(tier: Bucket, topic_id: bytes | None) -> dict[TopicPartition, Found
     """The partitions of a tier, those of one topic if `topic_id` is given."""
     return {TopicPartition(one.topic, one.partition): FoundLog(
                 partial(tier.log, one.topic, one.partition, topic_id=topic_id),
-                tier.tree.path(one.directory))
+                tier.tree.path(one.directory), is_listed=False)
             for one in tier.partitions if topic_id in (None, one.topic_id)}

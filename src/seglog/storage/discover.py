@@ -21,7 +21,7 @@ from seglog.storage.paths import (
 from seglog.storage.place import require_data_directory
 
 __all__ = ["FoundDirectory", "find_directories", "find_live_names", "find_partitions",
-           "find_replicas", "is_partition_directory", "split_partition"]
+           "find_replicas", "is_gone", "is_partition_directory", "split_partition"]
 
 Path = str | os.PathLike[str]
 
@@ -130,6 +130,12 @@ def find_replicas(paths: Iterable[Path], storage_options: Mapping[str, str] | No
                 seen.add(real)
                 found.setdefault(one.topic_partition, []).append(one)
     return found
+
+
+def is_gone(path: str) -> bool:
+    """Whether a partition directory that was listed is there no more: a running broker deleted its
+    topic. False for objects."""
+    return files_of(path) is LOCAL and not os.path.lexists(path)
 
 
 def is_partition_directory(path: Path) -> bool:

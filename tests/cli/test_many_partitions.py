@@ -1,0 +1,111 @@
+"""What verbs do once for a directory, and when they do it: the work is counted, not timed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.cli.main import main
+from seglog.errors import KafkaStorageError
+from seglog.storage.partition_log import PartitionLog
+
+Copy = Callable[[str], Path]
+Capture = pytest.CaptureFixture[str]
+
+
+def counted(patch: pytest.MonkeyPatch, owner: Any, name: str) -> Counter[str]:
+    """Counts the calls of a function by its first argument."""
+    calls: Counter[str] = Counter()
+    function = getattr(owner, name)
+
+    def count(first: Any, *rest: Any, **named: Any) -> Any:
+        calls[str(first)] += 1
+        return function(first, *rest, **named)
+
+    patch.setattr(owner, name, count)
+    return calls
+
+
+# ---- cat
+
+def cat(root: Path, topics: str, *options: str) -> int:
+    return main(["cat", "-e", "-f", "%t:%o ", "-t", topics, *options, str(root)])
+
+
+def on_open(patch: pytest.MonkeyPatch, topic: str, act: Callable[[str], object]) -> None:
+    """Calls `act` with the path of this topic's partition before it is opened."""
+    opens = PartitionLog.open
+
+    def open_it(path: str, **how: Any) -> PartitionLog:
+        if path.endswith(f"/{topic}-0"):
+            act(path)
+        return opens(path, **how)
+
+    patch.setattr(PartitionLog, "open", open_it)
+
+
+def test_cat_opens_what_it_prints(golden: Path, monkeypatch: pytest.MonkeyPatch,
+                                  capfd: Capture) -> None:
+    """It opened every partition before it printed the first record."""
+    opened = counted(monkeypatch, PartitionLog, "open")
+    root = golden / "real" / "clean"
+    assert cat(root, "plain-*", "-q", "-c", "3") == 0
+    assert capfd.readouterr().out == "plain-gzip:0 plain-gzip:1 plain-gzip:2 "
+    assert opened == {f"{root}/plain-gzip-0": 1}
+
+
+def test_cat_prints_what_is_before_a_partition_that_does_not_open(
+        golden: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    root = golden / "real" / "clean"
+    assert cat(root, "plain-gzip", "-q") == 0
+    alone = capfd.readouterr().out
+
+    def fail(path: str) -> None:
+        raise KafkaStorageError(5, "Input/output error", path)
+
+    on_open(monkeypatch, "plain-lz4", fail)
+    assert cat(root, "plain-gzip,plain-lz4", "-q") == 2
+    assert capfd.readouterr() == (
+        alone, f"seglog: error: {root}/plain-lz4-0: Input/output error\n")
+
+
+def test_cat_leaves_out_a_partition_that_is_gone(
+        golden_copy: Copy, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    """A running broker deletes a topic meanwhile: it ended there, before the topics after it."""
+    root = golden_copy("real/clean")
+    assert cat(root, "plain-gzip,plain-none", "-q") == 0
+    others = capfd.readouterr().out
+    on_open(monkeypatch, "plain-lz4", shutil.rmtree)
+    assert cat(root, "plain-gzip,plain-lz4,plain-none") == 0
+    out, err = capfd.readouterr()
+    assert out == others
+    assert "% plain-lz4-0 is gone since it was listed\n" in err
+
+
+def test_cat_of_partitions_that_are_all_gone(
+        golden_copy: Copy, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    root = golden_copy("real/clean")
+    for topic in ("txn", "plain-lz4"):  # two partitions, and one alone
+        partitions = sorted(root.glob(f"{topic}-?"))
+        with monkeypatch.context() as patch:
+            on_open(patch, topic, lambda path, gone=partitions: [  # type: ignore[misc]
+                shutil.rmtree(one) for one in gone])
+            assert cat(root, topic, "-q") == 2
+        out, err = capfd.readouterr()
+        assert out == "" and len(err.splitlines()) == 1
+        assert ("partitions are gone" if topic == "txn" else "No such file or directory") in err
+
+
+def test_cat_tells_each_offset_that_is_out_of_range(golden: Path, capfd: Capture) -> None:
+    root = golden / "real" / "clean"
+    assert cat(root, "txn", "-o", "999999") == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.findall(r"of (txn-\d) is out of range", err) == ["txn-0", "txn-1"]
+    assert "isolation level" not in err
