@@ -97,6 +97,7 @@ static bool add_segment(loader *l, slg_clean_partition *p, size_t row, int64_t *
     }
     p->last_base_offset = one->number;
     p->segments++;
+    p->filled_segments += size > 0;
     p->size += size;
     *last_size = size;
     return true;
@@ -105,7 +106,7 @@ static bool add_segment(loader *l, slg_clean_partition *p, size_t row, int64_t *
 /* Adds all segments. False if a log lacks an index, or an index its log. */
 static bool add_segments(loader *l, slg_clean_partition *p, int64_t *last_size) {
     const uint32_t whole = SLG_HAS_LOG | SLG_HAS_INDEX | SLG_HAS_TIME_INDEX;
-    p->segments = p->size = 0;
+    p->segments = p->filled_segments = p->size = 0;
     p->second_base_offset = -1;
     for (size_t row = 0; row < l->listing.numbered_count; row++) {
         const uint32_t has = l->listing.numbered[row].has;

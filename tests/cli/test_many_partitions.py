@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from seglog.cli import compact, recover
 from seglog.cli.main import main
 from seglog.errors import KafkaStorageError
 from seglog.storage.partition_log import PartitionLog
@@ -109,3 +110,28 @@ def test_cat_tells_each_offset_that_is_out_of_range(golden: Path, capfd: Capture
     assert out == ""
     assert re.findall(r"of (txn-\d) is out of range", err) == ["txn-0", "txn-1"]
     assert "isolation level" not in err
+
+
+# ---- recoveries and compactions
+
+def test_a_dry_run_lists_a_directory_once(golden: Path, monkeypatch: pytest.MonkeyPatch,
+                                          capfd: Capture) -> None:
+    """And its loader is left to the logs that are not plain."""
+    root = golden / "real" / "clean"
+    assert main(["load", "--dry-run", "--all", str(root)]) == 0
+    before = capfd.readouterr().out
+    listed = counted(monkeypatch, recover, "read_root")
+    loaded = counted(monkeypatch, recover, "load_log")
+    assert main(["load", "--dry-run", "--all", str(root)]) == 0
+    seconds = re.compile(r"in [\d.]+ s")
+    assert seconds.sub("", capfd.readouterr().out) == seconds.sub("", before)
+    assert listed == {str(root): 1}
+    assert f"{root}/plain-none-0" not in loaded
+    assert f"{root}/__cluster_metadata-0" in loaded
+
+
+def test_compact_lists_a_directory_once(golden_copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = [str(golden_copy("real/clean")) for _ in range(2)]
+    listed = counted(monkeypatch, compact, "read_root")
+    assert main(["compact", "--dry-run", "-t", "__consumer_offsets", *roots]) == 0
+    assert listed == dict.fromkeys(roots, 1)

@@ -1,5 +1,5 @@
-"""`open_data_dir` and `seglog ls` with partitions as rows, beside the same without rows: the same
-reports, events and lines."""
+"""`open_data_dir`, `seglog ls` and a dry run with partitions as rows, beside the same without rows:
+the same reports, events and lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import pytest
 import seglog
 from seglog.cli import ls
 from seglog.cli.main import main
-from seglog.config import LogConfig
+from seglog.cli.recover import RecoverySettings, dry_run
+from seglog.config import BrokerConfig, LogConfig
+from seglog.errors import SeglogError
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.clean_rows import CleanRows, is_clean_candidate
 from seglog.storage.paths import parse_directory_name
@@ -70,6 +72,20 @@ def listed(root: Path, capsysbinary: pytest.CaptureFixture[bytes], *options: str
     return main(["ls", str(root), "--all", *options]), capsysbinary.readouterr()
 
 
+def dried(root: Path, config: LogConfig) -> Any:
+    """What a dry run says, and the events of each partition directory."""
+    events = Events()
+    settings = RecoverySettings(
+        BrokerConfig.from_properties({"sanity.check.all.logs.enabled": True}), config)
+    assert settings.knows_rows
+    try:
+        part = dry_run(str(root), settings, events).part(settings)
+    except SeglogError as error:
+        return repr(error)
+    del part.directory["seconds"]
+    return part, events.heard
+
+
 def no_rows(patch: pytest.MonkeyPatch) -> None:
     """after this call no partition is a row."""
     patch.setattr(CleanRows, "is_plain", property(
@@ -84,11 +100,13 @@ def compare(root: Path, capsys: pytest.CaptureFixture[bytes], config: LogConfig 
         rows = len(data._result.rows)
     by_rows = [loaded(root, config, threads) for threads in (1, 2)]
     lists = [listed(root, capsys, *some) for some in options]
+    dry = dried(root, config)
     with pytest.MonkeyPatch.context() as patch:
         no_rows(patch)
         for threads, found in zip((1, 2), by_rows, strict=True):
             assert found == loaded(root, config, threads)
         assert lists == [listed(root, capsys, *some) for some in options]
+        assert dry == dried(root, config)
     return rows
 
 

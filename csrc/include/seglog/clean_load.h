@@ -46,6 +46,7 @@ typedef struct slg_clean_partition {
     int64_t index_bytes;
     int64_t log_end_offset;
     int64_t segments;
+    int64_t filled_segments; /* those with a log that is not empty */
     int64_t first_base_offset;
     int64_t second_base_offset; /* -1 for a partition of one segment */
     int64_t last_base_offset;

@@ -180,6 +180,7 @@ cdef extern from "seglog/clean_load.h" nogil:
         int64_t index_bytes
         int64_t log_end_offset
         int64_t segments
+        int64_t filled_segments
         int64_t first_base_offset
         int64_t second_base_offset
         int64_t last_base_offset

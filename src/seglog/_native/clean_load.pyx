@@ -16,7 +16,8 @@ from seglog._native.status cimport check
 CLEAN_DTYPE = np.dtype([
     ("log_start_offset", np.int64), ("recovery_point", np.int64),
     ("index_interval_bytes", np.int64), ("index_bytes", np.int64), ("log_end_offset", np.int64),
-    ("segments", np.int64), ("first_base_offset", np.int64), ("second_base_offset", np.int64),
+    ("segments", np.int64), ("filled_segments", np.int64), ("first_base_offset", np.int64),
+    ("second_base_offset", np.int64),
     ("last_base_offset", np.int64), ("size", np.int64), ("first_size", np.int64),
     ("last_size", np.int64), ("last_batches", np.int64), ("last_records", np.int64),
     ("index_size", np.int64), ("time_index_size", np.int64), ("producers", np.int64),

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,11 +28,12 @@ from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageE
 from seglog.manager.identity import require_identity
 from seglog.manager.manager import LogManager
 from seglog.recovery.callbacks import CompositeListener, LoadListener
+from seglog.recovery.clean_rows import CleanRows, report_of_row
 from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.loaded import LoadedLog, error_state
-from seglog.recovery.inputs import LoadInputs
+from seglog.recovery.inputs import LoadInputs, wall_clock_ms
 from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.partition_plan import LoadLevel
@@ -91,6 +93,22 @@ class RecoverySettings:
             is_deleted=partition.kind is DirectoryKind.DELETED,
             producer_id_expiration_ms=self.producer_id_expiration_ms)
 
+    @property
+    def knows_rows(self) -> bool:
+        """Whether a dry run needs no more of a log than C tells, of many per call."""
+        return self.level is LoadLevel.KAFKA and not self.full_states and not self.reads_all
+
+    def rows(self, root: RootDirectory, segments_max: int,
+             partitions: Sequence[PartitionDirectory]) -> CleanRows:
+        """Those partitions that C can load; see `DirectoryLoad.read_rows`. Writes nothing."""
+        keys = [one.topic_partition for one in partitions]
+        rows = CleanRows.read(
+            root.path, keys, [self.log] * len(keys), start_offsets=root.log_start_offsets,
+            recovery_points=root.recovery_points, high_watermarks={}, segments_max=segments_max,
+            after_crash=not root.clean_shutdown, now_ms=wall_clock_ms(),
+            producer_idle_ms=self.producer_id_expiration_ms)
+        return rows.where(rows.is_plain)
+
     def state(self, log: LoadedLog) -> dict[str, Any]:
         """The state of a log under the keys of Kafka's answers (tests/kafka/Oracle.java), or under
         some of them."""
@@ -110,6 +128,17 @@ class _Read:
     batches: int = 0
     records: int = 0
     bytes: int = 0
+
+    def recovered(self) -> dict[str, Any]:
+        """The fields of the log's row about its recovery."""
+        return {"recovery_segment_count": len(self.bases), "recovery_size": self.bytes,
+                "recovery_batches": self.batches, "recovery_records": self.records}
+
+    def left(self, count: int, size: int) -> dict[str, Any]:
+        """The fields about `count` segments that were not read."""
+        return {"unread_segment_count": count, "unread_size": size,
+                "batches": None if count else self.batches,
+                "records": None if count else self.records}
 
 
 class DirectoryOutcome(LoadListener):
@@ -164,8 +193,7 @@ class DirectoryOutcome(LoadListener):
         left = ((segments.log_size > 0)
                 & ~np.isin(segments.base_offsets, np.array(sorted(read.bases), np.int64)))
         unread_count, unread_size = int(left.sum()), int(segments.log_size[left].sum())
-        scanned = {"recovery_segment_count": len(read.bases), "recovery_size": read.bytes,
-                   "recovery_batches": read.batches, "recovery_records": read.records}
+        recovered = read.recovered()
         if settings.reads_all:
             for base in segments.base_offsets[left].tolist():
                 segment = segments.get(base)
@@ -177,10 +205,24 @@ class DirectoryOutcome(LoadListener):
                 read.records += check.record_count
             unread_count = unread_size = 0
         self._sizes[name] = {
-            "segment_count": len(segments), "size": log.size, **scanned,
-            "unread_segment_count": unread_count, "unread_size": unread_size,
-            "batches": None if unread_count else read.batches,
-            "records": None if unread_count else read.records}
+            "segment_count": len(segments), "size": log.size, **recovered,
+            **read.left(unread_count, unread_size)}
+
+    def loaded_row(self, rows: CleanRows, row: int, _completed: int) -> None:
+        """Records a log that C loaded; see `DirectoryLoad.finish_rows`."""
+        report, files = report_of_row(rows, row), rows.files[row]
+        for found in report.findings:
+            self.finding(found)
+        name, start, end = report.directory, report.log_start_offset, report.log_end_offset
+        # The high watermark of a log that was just loaded is its start.
+        self.states[name] = {
+            "log_start_offset": start, "log_end_offset": end, "last_stable_offset": start,
+            "recovery_point": max(int(files["recovery_point"]), int(files["log_start_offset"]))
+            if rows.after_crash else end}
+        read = self._read.get(name, _Read())
+        unread = int(files["filled_segments"]) - (read.bytes > 0)
+        self._sizes[name] = {"segment_count": report.segments, "size": report.size,
+                             **read.recovered(), **read.left(unread, report.size - read.bytes)}
 
     def part(self, settings: RecoverySettings) -> Part:
         """The rows of this directory (docs/json.md)."""
@@ -270,9 +312,8 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
     Raises as `recover_directories` does, but needs no right to write.
     """
     outcome, started = DirectoryOutcome(path), time.perf_counter()
-    _require([path], settings, require_readable)
-    root = read_root(path, outcome.finding)
-    outcome.root = root
+    root = outcome.root = read_root(path, outcome.finding)
+    _require([root], settings, require_readable)
 
     def load_dry(directory: str, inputs: LoadInputs, *, listener: LoadListener,
                  **how: Any) -> LoadedLog:
@@ -282,7 +323,10 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
 
     with settings.directory_load(path, listener) as work:
         work.start(root.partitions)
-        work.load_each(root.partitions, lambda one: _load_one(
+        if settings.knows_rows:
+            work.read_rows(partial(settings.rows, root, work.row_segments_max))
+            work.finish_rows(outcome.loaded_row)
+        work.load_each(work.others(), lambda one: _load_one(
             work, settings.inputs(root, one), OverlayDisk(os.path.join(path, one.name)),
             outcome, load_dry))
         work.finish()
@@ -334,7 +378,7 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
     is damaged or of a newer format (no tool may change such a directory), and ConfigError for a
     quarantine inside a data directory. Later errors are in the outcomes.
     """
-    _require(paths, settings, require_access)
+    _require([read_root(path, lambda found: None) for path in paths], settings, require_access)
     with ExitStack() as stack:
         recoveries = []
         for path in paths:
@@ -343,16 +387,15 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
         return [one.run() for one in recoveries]
 
 
-def _require(paths: Sequence[str], settings: RecoverySettings,
+def _require(roots: Sequence[RootDirectory], settings: RecoverySettings,
              may_use: Callable[[RootDirectory], None]) -> None:
     """Raises what `recover_directories` does before it changes anything."""
-    for path in paths:
-        root = read_root(path, lambda found: None)  # raises if it is not a data directory
-        if settings.quarantine is not None and _is_inside(settings.quarantine, path):
-            raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
-                              "for a partition directory and stop")
+    for root in roots:
+        if settings.quarantine is not None and _is_inside(settings.quarantine, root.path):
+            raise ConfigError(f"{settings.quarantine} is inside of {root.path}: a broker would "
+                              "take it for a partition directory and stop")
         may_use(root)
-        require_identity(path)
+        require_identity(root.path)
     if settings.quarantine is not None:
         require_quarantine(settings.quarantine)
 
