@@ -98,6 +98,7 @@ C_SOURCES = [
     "records_legacy",
     "scan",
     "scan_check",
+    "scan_ends",
     "snappy",
     "status",
     "utf8",

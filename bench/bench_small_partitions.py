@@ -101,6 +101,14 @@ def test_ls(compare: Compare, small: Path) -> None:
             work=SMALL_PARTITIONS, unit="partitions")
 
 
+@pytest.mark.parametrize("verb", ["load --dry-run", "ls --segments"])
+def test_verbs(compare: Compare, small: Path, verb: str) -> None:
+    """Goal: within twice the time of a load of the same directory."""
+    compare(f"seglog {verb}, {WHAT}", of_process("-m", "seglog", *verb.split(), str(small)),
+            [Against("seglog load", of_process("-m", "seglog", "load", str(small)), goal=1 / 2)],
+            work=SMALL_PARTITIONS, unit="partitions")
+
+
 def test_help(compare: Compare) -> None:
     """Goal: under 60 ms, the interpreter's own included."""
     compare.run_once(lambda: None)

@@ -15,6 +15,7 @@ from seglog.cli import compact, recover
 from seglog.cli.main import main
 from seglog.errors import KafkaStorageError
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.segment import LogSegment
 
 Copy = Callable[[str], Path]
 Capture = pytest.CaptureFixture[str]
@@ -110,6 +111,21 @@ def test_cat_tells_each_offset_that_is_out_of_range(golden: Path, capfd: Capture
     assert out == ""
     assert re.findall(r"of (txn-\d) is out of range", err) == ["txn-0", "txn-1"]
     assert "isolation level" not in err
+
+
+# ---- ls
+
+def test_ls_makes_no_object_of_a_segment(golden: Path, monkeypatch: pytest.MonkeyPatch,
+                                         capfd: Capture) -> None:
+    """Of a log that was closed cleanly."""
+    path = str(golden / "real" / "clean")
+    assert main(["ls", "--segments", "-t", "plain-none", path]) == 0
+    before = capfd.readouterr().out
+    assert len(before.splitlines()) > 3
+    made = counted(monkeypatch, LogSegment, "read_next_offset")
+    monkeypatch.setattr(PartitionLog, "open", None)
+    assert main(["ls", "--segments", "-t", "plain-none", path]) == 0
+    assert capfd.readouterr().out == before and not made
 
 
 # ---- recoveries and compactions

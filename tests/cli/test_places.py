@@ -293,6 +293,17 @@ def test_what_only_this_user_may_not_read(golden_copy: Copy) -> None:
                              "not read it either") for line in lines)
 
 
+@needs_root
+def test_ls_names_what_it_may_not_read_once(golden_copy: Copy) -> None:
+    root = golden_copy("real/clean")
+    make_reachable(root)
+    root.chmod(0o755)
+    (root / "txn-1").chmod(0o700)
+    done = run_as(1234, "ls", str(root))
+    assert (done.returncode, done.stderr) == (
+        1, f"seglog: error: {root / 'txn-1'}: a system call failed: Permission denied\n")
+
+
 # ---- the library
 
 def test_the_library_refuses_an_empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,12 @@ from seglog._native.scan import (
     check_segments,
     classify_name,
     list_partition,
+    segment_ends,
 )
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError
+from seglog.storage.handles import HandleCache
+from seglog.storage.partition_files import read_directory
 from tests.support.held import open_files
 from tests.support.users import without_rights
 
@@ -401,3 +404,76 @@ def test_an_index_that_is_appended_to_while_it_is_checked(tmp_path: Path) -> Non
         found += problems(check(tmp_path))
     writer.join()
     assert found == []
+
+
+# ---- ends
+
+def ends_of(directory: Path) -> list[tuple[int, int]]:
+    found = list_partition(directory)
+    columns = segment_ends(directory, found.base_offsets, found.flags)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def ends_of_segments(directory: Path) -> list[tuple[int, int]]:
+    segments = read_directory(str(directory), HandleCache(64)).segments
+    return [(one.size, one.read_next_offset()) for one in segments]
+
+
+def test_ends_of_what_kafka_wrote(golden: Path) -> None:
+    for partition in sorted((golden / "real" / "clean").glob("*-[0-9]*")):
+        assert ends_of(partition) == ends_of_segments(partition), partition
+
+
+def damaged(draw: random.Random, path: Path) -> bytes:
+    data = bytearray(path.read_bytes())
+    for _ in range(draw.choice((0, 1, 2))):
+        kind = draw.choice(("flip", "cut", "zeros", "none", "entry", "shift"))
+        if kind == "flip" and data:
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        elif kind == "cut":
+            del data[draw.randrange(len(data) + 1):]
+        elif kind == "zeros":
+            data += bytes(draw.choice((1, 8, 17, 4096)))
+        elif kind == "none":
+            data.clear()
+        elif kind == "entry" and path.suffix == ".index":
+            data += offsets((draw.randrange(64), draw.randrange(1 << 15)))
+        elif kind == "shift":
+            data[:0] = data[:draw.randrange(1, 100)]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ends_of_damaged_segments(golden: Path, tmp_path: Path, seed: int) -> None:
+    """Those that the segments say one by one: the index counts only if batches prove it."""
+    draw = random.Random(seed)
+    for name_of in ("plain-none-0", "txn-0", "plain-zstd-0"):
+        for number in range(8):
+            copy = tmp_path / f"{number}" / name_of
+            copy.mkdir(parents=True)
+            for path in (golden / "real" / "clean" / name_of).iterdir():
+                data = damaged(draw, path) if path.suffix in (".log", ".index") \
+                    else path.read_bytes()
+                (copy / path.name).write_bytes(data)
+            assert ends_of(copy) == ends_of_segments(copy)
+
+
+def test_an_end_that_only_the_segment_can_tell(golden: Path, tmp_path: Path) -> None:
+    """A log that is gone, and one whose last offset none can follow."""
+    source = golden / "real" / "clean" / "plain-none-0"
+    log = bytearray(min(source.glob("*.log")).read_bytes())
+    log[:8] = (2**63 - 1).to_bytes(8, "big")
+    log[23:27] = bytes(4)  # last offset delta
+    (tmp_path / name(0, ".log")).write_bytes(log[:12 + int.from_bytes(log[8:12], "big")])
+    sizes, ends = segment_ends(tmp_path, np.array([0, 5]), np.array([1, 1], np.uint8))
+    assert (sizes[0] > 0, sizes[1], ends.tolist()) == (True, -1, [-1, -1])
+    with pytest.raises(ValueError, match="2 base offsets but 1 flags"):
+        segment_ends(tmp_path, np.array([0, 5]), np.array([1], np.uint8))
+
+
+def test_ends_of_an_empty_place_and_of_none(tmp_path: Path) -> None:
+    none, flags = np.empty(0, np.int64), np.empty(0, np.uint8)
+    assert [column.tolist() for column in segment_ends(tmp_path / "gone", none, flags)] == [[], []]
+    (tmp_path / name(3, ".log")).touch()
+    assert ends_of(tmp_path) == [(0, 3)]
+    assert open_files(tmp_path) == []

@@ -95,7 +95,7 @@ def no_rows(patch: pytest.MonkeyPatch) -> None:
 
 def compare(root: Path, capsys: pytest.CaptureFixture[bytes], config: LogConfig = SETTINGS) -> int:
     """How many partitions were rows."""
-    options = ([], ["--json"], ["--json", "--segments"])
+    options = ([], ["--json"], ["--segments"], ["--json", "--segments"])
     with seglog.open_data_dir(root, log_config=config) as data:
         rows = len(data._result.rows)
     by_rows = [loaded(root, config, threads) for threads in (1, 2)]

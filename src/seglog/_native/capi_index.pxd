@@ -164,6 +164,8 @@ cdef extern from "seglog/scan.h" nogil:
     slg_status slg_check_segments(const char *path, const int64_t *numbers, const uint8_t *has,
         size_t count, int64_t end_offset, slg_check_level level, const slg_segment_columns *out,
         slg_problem *problems, size_t *problem_count, slg_error *error) noexcept
+    slg_status slg_segment_ends(const char *path, const int64_t *numbers, const uint8_t *has, size_t
+        count, int64_t *sizes, int64_t *next_offsets, slg_error *error) noexcept
 
 
 cdef extern from "seglog/clean_load.h" nogil:

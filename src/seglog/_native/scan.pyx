@@ -5,6 +5,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy
 from posix.fcntl cimport AT_FDCWD
@@ -217,3 +218,31 @@ def check_segments(path, base_offsets, flags, level=CheckLevel.KAFKA, *, end_off
             found.append(some)
     return SegmentChecks(*columns, status_column,
                          np.concatenate(found) if found else np.empty(0, PROBLEM_DTYPE))
+
+
+def segment_ends(path, base_offsets, flags):
+    """(bytes of the log, offset after its last batch) of segments of a directory, as two arrays:
+    `LogSegment.read_next_offset` without an object for each. `flags` are those of the listing; -1
+    where only the segment itself can say it or why not.
+    """
+    cdef const int64_t[::1] numbers = np.ascontiguousarray(base_offsets, np.int64)
+    cdef const uint8_t[::1] has = np.ascontiguousarray(flags, np.uint8)
+    cdef Py_ssize_t count = numbers.shape[0]
+    cdef Py_ssize_t start, size
+    cdef int64_t[:, ::1] out
+    cdef slg_error error
+    cdef slg_status status
+    cdef bytes raw = encoded(path)
+    cdef const char *c_path = raw
+    if has.shape[0] != count:
+        raise ValueError(f"{count} base offsets but {has.shape[0]} flags")
+    columns = np.empty((2, count), np.int64)
+    out = columns
+    for start in range(0, count, SLICE):
+        size = min(<Py_ssize_t>SLICE, count - start)
+        with nogil:
+            status = slg_segment_ends(c_path, &numbers[start], &has[start], <size_t>size,
+                                      &out[0, start], &out[1, start], &error)
+        check(status, &error, path)
+        PyErr_CheckSignals()
+    return columns[0], columns[1]

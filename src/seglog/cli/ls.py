@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.claims import counted
 from seglog.recovery.clean_rows import PART_PARTITIONS, CleanRows, is_clean_candidate
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
-from seglog.storage.discover import FoundDirectory, find_directories
+from seglog.storage.discover import FoundDirectory, find_directories, is_gone
 from seglog.storage.epochs import read_leader_epochs
 from seglog.storage.log_store import LOCAL, absolute, files_of, place_of, small_file
 from seglog.storage.meta import format_uuid
@@ -32,6 +33,7 @@ from seglog.storage.selection import select_partitions
 
 if TYPE_CHECKING:
     from seglog.storage.partition_log import PartitionLog
+    from seglog.storage.segments import Segments
     from seglog.tiered.bucket import Bucket
 
 __all__ = ["add_parser", "run"]
@@ -82,36 +84,44 @@ def run(args: argparse.Namespace) -> int:
         render.error(error)
         return 2
     facts = {path: _Checkpoints(path) for path in dict.fromkeys(one.data_dir for one in found)}
-    rows = []
+    rows: list[Row] = []
+    failures: dict[str, str] = {}
     with render.Progress("listing", len(found)) as progress:
-        clean = {} if args.segments or tier is not None else {
+        clean = {} if tier is not None else {
             path: row for data_dir, checkpoints in facts.items() for path, row in _clean_rows(
                 [one for one in found if one.data_dir == data_dir], checkpoints, progress)}
         for one in found:
-            row = clean.get(one.path)
-            if row is None:
-                row = _row(one, facts[one.data_dir], args.segments, tier)
-                progress.advance()
-            elif args.json:
-                row = _with_epochs(row, one)
-            if row["error"] is None or not _is_gone(one):
-                rows.append(row)
+            row = clean.get(one.path) or _row(one, facts[one.data_dir])
+            try:
+                if one.path in clean:
+                    _complete(row, one, args)
+                else:
+                    progress.advance()
+                    _open(row, one, facts[one.data_dir], args.segments, tier)
+            except SeglogError as error:
+                if is_gone(one.path):
+                    continue
+                row |= {"error": type(error).__name__, "message": str(error)}
+                failures[one.path] = render.text_of(error)
+            rows.append(row)
     rows.sort(key=_SORTS[args.sort])
     if args.reverse:
         rows.reverse()
-    failed = 0
-    for row in rows:
-        if row["error"] is not None:
-            failed += 1
-            render.error(f"{os.path.join(row['path'], row['directory'])}: {row['message']}")
-    code = 1 if failed else 0
+    for path in [os.path.join(row["path"], row["directory"]) for row in rows]:
+        if path in failures:
+            text = failures[path]
+            render.error(text if path in text else f"{path}: {text}")
+    code = 1 if failures else 0
     if args.json:
+        for row in rows:
+            row["segments"] = row["segments"] and [
+                dict(zip(_SEGMENT_FIELDS, one, strict=True)) for one in row["segments"]]
         paths = dict.fromkeys([*facts, *map(os.path.abspath, args.path)]) if not found else facts
         print_document(document("ls", code, directories=[
             directory_row(path, clean_shutdown=os.path.lexists(
                 os.path.join(path, CLEAN_SHUTDOWN_FILE))) for path in paths], partitions=rows))
         return code
-    lines = _segment_lines(rows) if args.segments else rows
+    lines = partial(_segment_lines, rows) if args.segments else lambda: rows
     render.stdout().writelines(_table(_columns(args, rows), lines))
     if len(rows) != 1:
         render.stdout().write(f"{_totals(rows, len(facts))}\n".encode())
@@ -132,11 +142,6 @@ def _select(args: argparse.Namespace) -> list[FoundDirectory]:
                                    topics_of(args), partitions_of(args), ", ".join(args.path)))
     return sorted((one for one in found.values() if one.topic_partition in chosen),
                   key=lambda one: (one.topic_partition, one.data_dir, one.name))
-
-
-def _is_gone(one: FoundDirectory) -> bool:
-    """Whether a directory that was listed is there no more: a running broker deleted its topic."""
-    return files_of(one.data_dir) is LOCAL and not os.path.lexists(one.path)
 
 
 class _Checkpoints:
@@ -166,7 +171,7 @@ def _in_tier(args: argparse.Namespace, tier: Bucket) -> list[FoundDirectory]:
     return [one for one in found if one.topic_partition in chosen]
 
 
-def _open(one: FoundDirectory, start: int, tier: Bucket | None) -> PartitionLog:
+def _log(one: FoundDirectory, start: int, tier: Bucket | None) -> PartitionLog:
     from seglog.storage.partition_log import PartitionLog  # most directories need no reader
 
     tp = one.topic_partition
@@ -206,46 +211,56 @@ def _clean_rows(found: Sequence[FoundDirectory], checkpoints: _Checkpoints,
             progress.advance()
 
 
-def _with_epochs(row: Row, one: FoundDirectory) -> Row:
-    """The row with its leader epochs, which only the JSON document shows."""
-    try:
+def _complete(row: Row, one: FoundDirectory, args: argparse.Namespace) -> None:
+    """Adds to a row of C its leader epochs, which only the JSON document shows, and its segments.
+    Raises SeglogError: another process changed them meanwhile."""
+    if args.json:
         epochs = read_leader_epochs(os.path.join(one.path, LEADER_EPOCH_CHECKPOINT))
-    except SeglogError as error:  # another process changed it meanwhile
-        return row | {"error": type(error).__name__, "message": str(error)}
-    epochs.truncate_from_end(row["log_end_offset"])
-    epochs.truncate_from_start(row["log_start_offset"])
-    return row | {"leader_epochs": [[entry.epoch, entry.start_offset] for entry in epochs]}
+        epochs.truncate_from_end(row["log_end_offset"])
+        epochs.truncate_from_start(row["log_start_offset"])
+        row["leader_epochs"] = [[entry.epoch, entry.start_offset] for entry in epochs]
+    if args.segments:
+        from seglog.storage.handles import shared_cache
+        from seglog.storage.partition_files import read_directory
+
+        row["segments"] = _segments_of(read_directory(one.path, shared_cache()).segments)
 
 
-def _row(one: FoundDirectory, checkpoints: _Checkpoints, with_segments: bool,
-         tier: Bucket | None) -> Row:
-    """A row of the document (docs/json.md). A log that does not open has `error` and `message`."""
-    tp = one.topic_partition
-    known: Row = {}
-    if one.kind is DirectoryKind.LIVE:  # checkpoints speak of the partition in place
-        known = {"high_watermark": checkpoints.high_watermarks.get(tp),
-                 "recovery_point": checkpoints.recovery_points.get(tp)}
-    start = checkpoints.log_start_offsets.get(tp, 0) if one.kind is DirectoryKind.LIVE else 0
-    try:
-        with _open(one, start, tier) as log:
-            epochs = list(log.leader_epochs)
-            known |= {
-                "segment_count": len(log.segments), "size": log.segments.size,
-                "log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset,
-                "last_stable_offset": log.last_stable_offset, "topic_id": log.topic_id,
-                "leader_epoch": epochs[-1].epoch if epochs else None,
-                "leader_epochs": [[entry.epoch, entry.start_offset] for entry in epochs]}
-            if with_segments:
-                known["segments"] = [
-                    {"base_offset": segment.base_offset, "size": segment.size,
-                     "next_offset": segment.read_next_offset()} for segment in log.segments]
-    except SeglogError as error:
-        known |= {"error": type(error).__name__, "message": str(error)}
-    return partition_row(one.data_dir, one.name, **known)
+def _row(one: FoundDirectory, checkpoints: _Checkpoints) -> Row:
+    """A row of the document (docs/json.md) before its log is opened."""
+    if one.kind is not DirectoryKind.LIVE:  # checkpoints speak of the partition in place
+        return partition_row(one.data_dir, one.name)
+    return partition_row(
+        one.data_dir, one.name,
+        high_watermark=checkpoints.high_watermarks.get(one.topic_partition),
+        recovery_point=checkpoints.recovery_points.get(one.topic_partition))
+
+
+def _open(row: Row, one: FoundDirectory, checkpoints: _Checkpoints, with_segments: bool,
+          tier: Bucket | None) -> None:
+    """Adds what the log says to its row. Raises SeglogError."""
+    start = checkpoints.log_start_offsets.get(one.topic_partition, 0) \
+        if one.kind is DirectoryKind.LIVE else 0
+    with _log(one, start, tier) as log:
+        epochs = list(log.leader_epochs)
+        row |= {
+            "segment_count": len(log.segments), "size": log.segments.size,
+            "log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset,
+            "last_stable_offset": log.last_stable_offset, "topic_id": log.topic_id,
+            "leader_epoch": epochs[-1].epoch if epochs else None,
+            "leader_epochs": [[entry.epoch, entry.start_offset] for entry in epochs]}
+        if with_segments:
+            row["segments"] = _segments_of(log.segments)
+
+
+def _segments_of(segments: Segments) -> list[tuple[int, ...]]:
+    """The `_SEGMENT_FIELDS` of each."""
+    return list(zip(segments.base_offsets.tolist(), *segments.ends(), strict=True))
 
 
 # ---- the table
 
+_SEGMENT_FIELDS = ("base_offset", "size", "next_offset")
 _HEADS = {"path": "DIRECTORY", "directory": "PARTITION", "kind": "KIND",
           "segment_count": "SEGMENTS", "size": "BYTES"}
 
@@ -258,9 +273,12 @@ def _columns(args: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
         "leader_epoch"])
 
 
-def _segment_lines(rows: Iterable[Row]) -> list[Row]:
-    return [{**row, **segment} for row in rows
-            for segment in ([{}] if row["segments"] is None else row["segments"])]
+def _segment_lines(rows: Iterable[Row]) -> Iterator[Row]:
+    """A line for each segment; for a partition without segments, one that says so."""
+    for row in rows:
+        where = {name: row[name] for name in ("path", "directory", "kind", "error")}
+        for segment in row["segments"] if row["segments"] is not None else [()]:
+            yield where | dict(zip(_SEGMENT_FIELDS, segment, strict=False))
 
 
 def _totals(rows: Sequence[Row], directories: int) -> str:
@@ -272,13 +290,19 @@ def _totals(rows: Sequence[Row], directories: int) -> str:
             + (f", {failed} not readable" if failed else ""))
 
 
-def _table(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[bytes]:
-    """Columns as wide as their widest cell, numbers to the right; an error takes the rest."""
-    head = [_HEADS.get(column, column.upper().replace("_", " ")) for column in columns]
-    cells = [[_cell(column, row) for column in columns] for row in rows]
+def _table(columns: Sequence[str], lines: Callable[[], Iterable[Row]]) -> Iterator[bytes]:
+    """Columns as wide as their widest cell, numbers to the right; an error takes the rest. `lines`
+    is called twice, for the widths and for the text: a million lines are not kept."""
+    def cells() -> Iterator[tuple[list[str], str | None]]:
+        yield [_HEADS.get(column, column.upper().replace("_", " ")) for column in columns], None
+        for row in lines():
+            yield [_cell(column, row) for column in columns], row["error"]
+
     names = [at for at, column in enumerate(columns) if column in ("path", "directory", "kind")]
-    widths = [max(len(line[at]) for line in [head, *cells]) for at in range(len(columns))]
-    for line, error in zip([head, *cells], [None, *(row["error"] for row in rows)], strict=True):
+    widths = [0] * len(columns)
+    for line, _ in cells():
+        widths = list(map(max, widths, map(len, line)))
+    for line, error in cells():
         texts = [cell.ljust(widths[at]) if at in names else cell.rjust(widths[at])
                  for at, cell in enumerate(line)]
         if error is not None:

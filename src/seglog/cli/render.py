@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Self, TextIO
 
 __all__ = ["Progress", "abandon", "end_messages", "error", "human_bytes", "json_line", "message",
-           "paint", "stdout", "terminal_columns", "uses_color", "warning"]
+           "paint", "stdout", "terminal_columns", "text_of", "uses_color", "warning"]
 
 _REDRAW_SECONDS = 0.1
 _BAR_COLUMNS, _BAR_COLUMNS_MIN = 24, 8
@@ -68,7 +68,7 @@ def warning(text: str) -> None:
 def error(cause: BaseException | str) -> None:
     """Prints one line on stderr; for corrupt data with code, file, position, expected and found."""
     label = f"seglog: {paint('error', 'red', sys.stderr)}"
-    text = " ".join(_text(cause).splitlines())
+    text = " ".join(text_of(cause).splitlines())
     if not isinstance(cause, CorruptDataError):
         message(f"{label}: {text}")
         return
@@ -78,7 +78,7 @@ def error(cause: BaseException | str) -> None:
     message(f"{label}: {type(cause).__name__} [{cause.code}]: {text}{where}")
 
 
-def _text(cause: BaseException | str) -> str:
+def text_of(cause: BaseException | str) -> str:
     """The message of an error; for a failed system call the path, then the reason."""
     if isinstance(cause, OSError) and cause.strerror:
         path = os.fsdecode(cause.filename) if cause.filename else ""

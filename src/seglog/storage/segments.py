@@ -10,7 +10,9 @@ from typing import Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.scan import HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, HAS_TXN_INDEX, check_segments
+from seglog._native.scan import (
+    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, HAS_TXN_INDEX, check_segments, segment_ends,
+)
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url
 from seglog.storage.log_store import LOCAL, Files, LogFile
@@ -135,6 +137,20 @@ class Segments(SegmentTable):
     def size(self) -> int:
         """Current bytes of all log files. Opens none."""
         return total_bytes(self.sizes())
+
+    def ends(self) -> tuple[list[int], list[int]]:
+        """(bytes of the log, offset after its last batch) of all segments, as two columns:
+        `LogSegment.size` and `read_next_offset` without an object for each. Raises
+        KafkaStorageError."""
+        if self._overrides or self._versions:
+            sizes, ends = [-1] * len(self), [-1] * len(self)
+        else:
+            sizes, ends = (column.tolist() for column in segment_ends(
+                self.directory, self.base_offsets, self.flags))
+        for row in [row for row, end in enumerate(ends) if end < 0]:
+            segment = self._at(row)
+            sizes[row], ends[row] = segment.size, segment.read_next_offset()
+        return sizes, ends
 
     def opened(self, planned: Placed) -> AbstractContextManager[LogFile]:
         """The log file of a range, open inside the context."""
