@@ -33,11 +33,8 @@ typedef struct segment {
 static slg_status scan(segment *s, slg_batch_scan *found, unsigned checks, int64_t start,
                        int64_t end, int64_t most) {
     slg_error ignored;
-    *found = (slg_batch_scan){.checks = checks,
-                              .kernel = s->kernel,
-                              .position = start,
-                              .end = end,
-                              .batches_left = most};
+    *found = (slg_batch_scan){
+        .checks = checks, .kernel = s->kernel, .position = start, .end = end, .batches_left = most};
     slg_batch_scan_init(found);
     slg_window_restart(&s->window, slg_source_of(s->fd), end,
                        checks == 0 ? HEADERS_SIZE : CHECKED_SIZE);
@@ -81,12 +78,12 @@ static int64_t last_boundary(segment *s) {
                             s->path, &ignored) != SLG_OK) {
         return 0;
     }
-    const bool is_read =
-        index.entries > 0 &&
-        slg_index_file_entry(&index, index.entries - 1, &last, &ignored) == SLG_OK &&
-        slg_index_file_search(&index, index.entries, SLG_INDEX_LOWER,
-                              last.key > INT64_MIN ? last.key - 1 : last.key, &before,
-                              &ignored) == SLG_OK;
+    const bool is_read = index.entries > 0 &&
+                         slg_index_file_entry(&index, index.entries - 1, &last, &ignored) ==
+                             SLG_OK &&
+                         slg_index_file_search(&index, index.entries, SLG_INDEX_LOWER,
+                                               last.key > INT64_MIN ? last.key - 1 : last.key,
+                                               &before, &ignored) == SLG_OK;
     slg_index_file_close(&index);
     return is_read && is_boundary(s, last, before.entry) ? last.value : 0;
 }
@@ -100,8 +97,11 @@ static void find_end(segment *s, uint8_t has, int64_t *size, int64_t *next_offse
         return;
     }
     const int64_t start = (has & SLG_HAS_INDEX) != 0 ? last_boundary(s) : 0;
-    scan(s, &walk, 0, start, s->size, INT64_MAX);
+    const slg_status status = scan(s, &walk, 0, start, s->size, INT64_MAX);
     close(s->fd);
+    if (status == SLG_IO || status == SLG_NO_MEMORY) {
+        return; /* the walk may have ended before the last batch */
+    }
     *size = s->size;
     if (walk.batch_count == 0) {
         *next_offset = s->base_offset;
@@ -111,8 +111,7 @@ static void find_end(segment *s, uint8_t has, int64_t *size, int64_t *next_offse
 }
 
 slg_status slg_segment_ends(const char *path, const int64_t *numbers, const uint8_t *has,
-                            size_t count, int64_t *sizes, int64_t *next_offsets,
-                            slg_error *error) {
+                            size_t count, int64_t *sizes, int64_t *next_offsets, slg_error *error) {
     const size_t length = strlen(path);
     segment s = {.kernel = slg_crc32c_best()};
     s.path = malloc(length + 1 + SLG_NAME_SIZE);

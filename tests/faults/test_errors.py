@@ -136,3 +136,28 @@ def test_a_recovery_replaces_no_file_that_cannot_be_read(
         assert "plain-none 0 3\n" in starts, (point, answer)
         if answer["calls"] < point:
             break
+
+
+def test_a_listing_shows_no_end_that_was_not_read(box: Box, golden_copy: Callable[[str], Path]
+                                                  ) -> None:
+    """A failed read is no end of a segment: `ls` printed the offset up to which it came."""
+    root, name = golden_copy("real/clean"), "00000000000000000000.log"  # of several segments
+    command = ["ls", "--segments", "-t", "txn", str(root)]
+    assert box.run("command", under=root, arguments=command)["result"] == {"status": 0}
+    for sticky in (ONCE, FOR_GOOD):
+        answer = box.run("command", under=root, arguments=command, faults={
+            "name": name, "calls": "read", "at": 1, "action": IO, "sticky": sticky})
+        assert answer["calls"] and answer["result"] == {"status": int(sticky == FOR_GOOD)}
+
+
+def test_a_lookup_passes_over_no_segment_that_was_not_read(
+        box: Box, golden_copy: Callable[[str], Path]) -> None:
+    """A failed read said that the segment has no such timestamp, and the next one was asked."""
+    path = golden_copy("real/clean") / "txn-0"
+    (path / "00000000000000000000.timeindex").unlink()
+    command = ["cat", "-e", "-q", "-o", "s@1", str(path)]
+    assert box.run("command", under=path, arguments=command)["result"] == {"status": 0}
+    answer = box.run("command", under=path, arguments=command, faults={
+        "name": "00000000000000000000.log", "calls": "read", "at": 1, "action": IO,
+        "sticky": FOR_GOOD})
+    assert answer["result"] == {"status": 2}

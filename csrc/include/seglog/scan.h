@@ -124,8 +124,8 @@ slg_status slg_check_segments(const char *path, const int64_t *numbers, const ui
  * its last batch, or its number if it has none: Kafka's LogSegment.readNextOffset, which walks the
  * headers from the last index entry and checks no CRC there. Here the entry counts only if a batch
  * with a valid CRC proves it; else the walk begins at the start of the log. Bytes that are no batch
- * end it. Both are -1 for a log that cannot be opened; the offset also if none can follow the last.
- * SLG_OK or SLG_NO_MEMORY.
+ * end it. Both are -1 for a log that cannot be opened or read; the offset also if none can follow
+ * the last. SLG_OK or SLG_NO_MEMORY.
  */
 slg_status slg_segment_ends(const char *path, const int64_t *numbers, const uint8_t *has,
                             size_t count, int64_t *sizes, int64_t *next_offsets, slg_error *error);

@@ -142,6 +142,14 @@ class LogSegment:
             return scan_file(handle.source, min(start, limit), limit, check_crcs=check_crcs,
                              collect=collect, max_batches=max_batches)
 
+    def scan_to_end(self, start: int) -> BatchScan:
+        """A scan of all batches from `start` on. Raises KafkaStorageError for a failed read: the
+        batches before it are not known to be the last ones."""
+        found = self.scan(start)
+        if found.status in (Status.IO, Status.NO_MEMORY):
+            found.raise_for_status(self.files.log)
+        return found
+
     def walk(self, start: int = 0, end: int | None = None, *, check_crcs: bool = False
              ) -> Iterator[BatchScan]:
         """Batches of `[start, end)` in growing chunks. The last chunk says how the walk ended."""
@@ -279,7 +287,7 @@ class LogSegment:
 
         Kafka's readNextOffset: walks headers from the last index entry and checks no CRC.
         """
-        found = self.scan(self.locate_last())
+        found = self.scan_to_end(self.locate_last())
         return found.last_offset + 1 if found.batch_count else self.base_offset
 
     def max_timestamp(self) -> tuple[int, int]:
@@ -299,7 +307,7 @@ class LogSegment:
 
     def _largest_timestamp(self) -> tuple[tuple[int, int], Status]:
         start, best = self._timestamp_start(lambda index: index.last_entry)
-        found = self.scan(start)
+        found = self.scan_to_end(start)
         if found.batch_count and found.max_timestamp > best[0]:
             best = found.max_timestamp, found.offset_of_max_timestamp
         return best, Status(found.status)

@@ -169,7 +169,7 @@ def _max_timestamp(segment: LogSegment, start_offset: int) -> int:
     for chunk in segment.walk(segment.locate(start_offset)):
         for row in np.flatnonzero(chunk.batches["last_offset"] >= start_offset):
             first = chunk.batches[row]
-            after = segment.scan(int(first["position"] + first["size"])).max_timestamp
+            after = segment.scan_to_end(int(first["position"] + first["size"])).max_timestamp
             return max(after, _max_in_batch(segment, first, start_offset))
         if Status(chunk.status).is_error:
             chunk.raise_for_status(segment.files.log)
