@@ -321,6 +321,29 @@ static void check_late_change(void) {
     CHECK(chdir("..") == 0);
 }
 
+/* An empty log, bytes that are no batch beside an index that points into them, and no log. */
+static void check_ends(void) {
+    const int64_t numbers[3] = {0, 5, 9};
+    const uint8_t has[3] = {SLG_HAS_LOG, SLG_HAS_LOG | SLG_HAS_INDEX, SLG_HAS_LOG | SLG_HAS_INDEX};
+    const uint8_t index[16] = {0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 2, 0, 0, 0, 40};
+    uint8_t garbage[100];
+    int64_t sizes[3];
+    int64_t ends[3];
+    memset(garbage, 1, sizeof garbage);
+    enter_directory("ends");
+    put_number(0, ".log", "", 0);
+    put_number(5, ".log", garbage, sizeof garbage);
+    put_number(5, ".index", index, sizeof index);
+    CHECK_EQ(slg_segment_ends(".", numbers, has, 3, sizes, ends, NULL), SLG_OK);
+    CHECK_EQ(sizes[0], 0);
+    CHECK_EQ(ends[0], 0);
+    CHECK_EQ(sizes[1], 100);
+    CHECK_EQ(ends[1], 5);
+    CHECK_EQ(sizes[2], -1);
+    CHECK_EQ(ends[2], -1);
+    CHECK(chdir("..") == 0);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 1 || chdir(argv[1]) == 0);
     check_names();
@@ -329,5 +352,6 @@ int main(int argc, char **argv) {
     check_segments();
     check_long_index();
     check_late_change();
+    check_ends();
     return 0;
 }
