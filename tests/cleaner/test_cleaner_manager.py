@@ -76,6 +76,7 @@ def test_what_is_no_candidate(world: World) -> None:
     world.log("paused-0")
     world.manager.abort_and_pause_cleaning(TopicPartition("paused", 0))
     world.log("closed-0").close()
+    world.log("no line-0")
     assert world.grabbed() is None
     world.logs.moving.clear()
     assert world.grabbed() == "moving-0"

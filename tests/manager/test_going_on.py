@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -60,6 +62,26 @@ def test_going_on(root: Path, clean: bool) -> None:
     assert after["startoffset-0"] == end
     assert after["txn-0"] == next(
         offset for key, offset in points.items() if str(key) == "txn-0")
+
+
+@pytest.mark.parametrize("name", ["my topic-0", os.fsdecode(b"caf\xe9-0")])
+def test_a_topic_that_no_checkpoint_can_hold(root: Path, name: str,
+                                             caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka loads `my topic-0`, writes a checkpoint that it cannot read, and its next start takes
+    the directory offline; it does not see the other directory."""
+    shutil.copytree(root / "startoffset-0", root / name)
+    for clean in (False, True, True):
+        assert (root / paths.CLEAN_SHUTDOWN_FILE).exists() == clean
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), LogManager([root]) as manager:
+            assert len(manager.all_logs) == 3 and manager.live_log_dirs == [str(root)]
+        assert [one.getMessage() for one in caplog.records if repr(name) in one.getMessage()] == [
+            f"{name!r} in {root}: no checkpoint can hold the offsets of a topic with blanks or "
+            "bytes that are not UTF-8 in its name. After a crash it is recovered from its first "
+            "segment; it is not compacted."]
+        for checkpoint in (*CHECKPOINTS, paths.HIGH_WATERMARK_CHECKPOINT):
+            assert {str(key) for key in read_offset_checkpoint(root / checkpoint)} <= {
+                "txn-0", "startoffset-0"}
 
 
 def test_what_the_hook_raises_stops_the_start(root: Path) -> None:

@@ -133,6 +133,16 @@ def test_written_bytes_are_kafkas(tmp_path: Path) -> None:
     assert path.read_bytes() == b"0\n2\nfoo 0 17\nbar-baz 3 0\n"
 
 
+def test_a_partition_that_no_line_can_hold_has_none(tmp_path: Path) -> None:
+    """Kafka writes a line that makes its next start take the directory offline."""
+    path = tmp_path / "checkpoint"
+    names = [*(f"a{blank}b" for blank in " \t\n\v\f\r"), " a", "a ", os.fsdecode(b"a\xff")]
+    kept = {TopicPartition(name, 0): 2 for name in ("a", "caf\u00e9", "a\u00a0b", "a\x1cb", "\x85")}
+    checkpoint_files.write_offset_checkpoint(
+        path, {TopicPartition(name, 0): 1 for name in names} | kept)
+    assert read(path) == kept
+
+
 def test_a_refused_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     checkpoint_files.write_offset_checkpoint(path, {TopicPartition("a", 0): 1})

@@ -22,6 +22,7 @@ from seglog.forks import ProcessBound
 from seglog.log.log_dir_failures import CLOSED, OFFLINE
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
+from seglog.storage.checkpoint_files import has_line
 from seglog.storage.paths import DirectoryKind, parse_directory_name
 
 __all__ = ["CleanedLogs", "LogCleanerManager", "PreCleanStats"]
@@ -98,7 +99,8 @@ class LogCleanerManager(ProcessBound):
         with self._lock:
             self.time_of_last_run_ms = now_ms
             last_clean = self._checkpoints.all()
-            dirty = [found for key, log in logs if self._may_begin(key, log)
+            # A round whose end no checkpoint can hold would begin again for ever.
+            dirty = [found for key, log in logs if has_line(key) and self._may_begin(key, log)
                      and (found := self._to_clean(log, _of(last_clean, log), now_ms, stats))]
             self.dirtiest_log_cleanable_ratio = max(
                 (one.cleanable_ratio for one in dirty), default=0.0)

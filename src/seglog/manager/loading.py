@@ -35,6 +35,7 @@ from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
 from seglog.recovery.root import PartitionDirectory
 from seglog.recovery.worker_pool import WorkerPool
+from seglog.storage.checkpoint_files import has_line
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
     DirectoryKind, stray_dir_name,
@@ -192,6 +193,12 @@ class LogLoading:
         directory.keep_on_file(start.offsets, {one.topic_partition for one in found
                                                if one.kind in _SERVED})
         self._announce(directory.path, len(found), clean)
+        for one in found:
+            if not has_line(one.topic_partition):
+                _log.warning("%r in %s: no checkpoint can hold the offsets of a topic with blanks "
+                             "or bytes that are not UTF-8 in its name. After a crash it is "
+                             "recovered from its first segment; it is not compacted.", one.name,
+                             directory.path)
         directory.loading_completed = not found
         start.load.start(found)
         if self._knows_rows():

@@ -16,6 +16,7 @@ Kafka's text and one `code` per cause:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NoReturn, TypeVar
 
@@ -26,13 +27,15 @@ from seglog.storage import paths
 from seglog.storage.textfile import read_small_file, replace_file
 
 __all__ = [
-    "CHECKPOINT_BYTES_MAX", "encode_checkpoint", "offset_lines", "read_checkpoint",
+    "CHECKPOINT_BYTES_MAX", "encode_checkpoint", "has_line", "offset_lines", "read_checkpoint",
     "read_offset_checkpoint", "write_checkpoint", "write_offset_checkpoint",
 ]
 
 #: 64 MiB hold the longest entries of 230,000 partitions.
 CHECKPOINT_BYTES_MAX: Final = 64 << 20
 _VERSION = 0
+# Readers split a line at ASCII blanks. A surrogate stands for a byte of a name that is not UTF-8.
+_NOT_IN_A_LINE = re.compile("[ \t-\r\ud800-\udfff]")
 _Entry = TypeVar("_Entry")
 _Path = str | os.PathLike[str]
 
@@ -156,11 +159,19 @@ def _holds(path: _Path, content: bytes) -> bool:
         return False
 
 
+def has_line(key: TopicPartition) -> bool:
+    """Whether an offset checkpoint can hold this partition. False for a topic that Kafka would not
+    create, whose directory was made by hand."""
+    return _NOT_IN_A_LINE.search(key.topic) is None
+
+
 def offset_lines(offsets: Mapping[TopicPartition, int]) -> Iterator[str]:
-    """The entries of an offset checkpoint."""
-    return (f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items())
+    """The entries of an offset checkpoint, without partitions that it cannot hold."""
+    return (f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()
+            if has_line(key))
 
 
 def write_offset_checkpoint(path: _Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replaces an offset checkpoint. Raises KafkaStorageError."""
+    """Replaces an offset checkpoint; partitions that it cannot hold get no line. Raises
+    KafkaStorageError."""
     write_checkpoint(path, offset_lines(offsets))
