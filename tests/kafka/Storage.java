@@ -14,6 +14,7 @@ import java.util.*;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.utils.BufferSupplier;
+import org.apache.kafka.metadata.properties.*;
 import org.apache.kafka.storage.internals.checkpoint.*;
 import org.apache.kafka.storage.internals.log.*;
 
@@ -40,6 +41,15 @@ public class Storage {
             }
         }
         return out;
+    }
+
+    static JsonNode owner(File file) throws Exception {
+        MetaProperties found = new MetaProperties.Builder(
+            PropertiesUtils.readPropertiesFile(file.getPath())).build();
+        return JSON.createArrayNode().add(found.version().number())
+            .add(found.clusterId().orElse(null))
+            .add(found.nodeId().isPresent() ? found.nodeId().getAsInt() : null)
+            .add(found.directoryId().map(Object::toString).orElse(null));
     }
 
     static JsonNode snapshot(File file) throws Exception {
@@ -84,6 +94,7 @@ public class Storage {
                     .add(found.topicId().toString());
             }
             case "properties": return properties(file);
+            case "owner": return owner(file);
             case "snapshot": return snapshot(file);
             case "directory": {
                 var found = UnifiedLog.parseTopicPartitionName(

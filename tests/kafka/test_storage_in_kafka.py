@@ -130,6 +130,24 @@ def test_properties(tmp_path: Path) -> None:
     compare(tmp_path, [("properties", content) for content in contents], read, same_text=True)
 
 
+def test_meta_properties(tmp_path: Path) -> None:
+    seeds = [b"version=1\nnode.id=3\ncluster.id=c\ndirectory.id=" + ID + b"\n",
+             b"version=1\ncluster.id=c\nnode.id=3\n", b"version=0\nbroker.id=3\n", b"",
+             b"broker.id=3\n", b"version= 1 \nnode.id=3\ncluster.id=\n"]
+    alphabet = [b"version=", b"node.id=", b"cluster.id=", b"broker.id=", b"directory.id=", b"A",
+                *BLANKS, *DIGITS]
+
+    def read(kind: str, content: bytes, path: Path) -> Any:
+        found = meta.read_meta_properties(path)
+        assert found is not None
+        directory_id = found.directory_id
+        return [found.version, found.cluster_id, found.node_id,
+                directory_id and meta.format_uuid(directory_id)]
+
+    compare(tmp_path, [("owner", content) for content in mutations(seeds, alphabet, 500)], read,
+            same_text=True)
+
+
 def test_snapshots(tmp_path: Path) -> None:
     entry = struct.pack(">qhiqiqiq", 1, 2, 1, 2, 3, -1, 3, 100)
     rng = random.Random(5)

@@ -23,6 +23,9 @@ def test_meta_properties(tmp_path: Path) -> None:
     assert found is not None
     assert (found.version, found.cluster_id, found.node_id) == (1, "c", 7)
     assert found.directory_id is not None and meta.format_uuid(found.directory_id) == ID
+    path.write_bytes(b"version= 1 \t\n" + V1[10:])  # MetaPropertiesVersion.fromNumberString trims
+    found = meta.read_meta_properties(path)
+    assert found is not None and (found.version, found.node_id) == (1, 7)
     path.write_bytes(b"broker.id=3\nx=y\n")
     old = meta.read_meta_properties(path)
     assert old is not None and (old.version, old.cluster_id, old.node_id) == (0, None, 3)
@@ -33,7 +36,8 @@ def test_meta_properties(tmp_path: Path) -> None:
     (b"version=x\n", "Invalid meta.properties version string 'x'"),
     (b"version=2\n", "Unknown meta.properties version number 2"),
     (b"version=1\nnode.id=1\n", "cluster.id was not found."),
-    (b"version=1\ncluster.id=c\n", "node.id was not found."),
+    (b"version=1\ncluster.id=c\n", "Failed to find node.id"),
+    (b"version=1\ndirectory.id=abc\n", "Failed to find node.id"),
     (b"version=1\ncluster.id=c\nnode.id=1 \n", "Unable to read node.id as a base-10 number."),
     (b"broker.id=x", "Unable to read broker.id as a base-10 number."),
     (V1 + b"directory.id=abc", "Unable to read directory.id as a Uuid: Input string `abc` decoded"),

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from seglog.errors import MalformedCheckpointError
-from seglog.java.numbers import parse_int32
+from seglog.java.numbers import parse_int32, trim
 from seglog.java.properties import parse_properties
 from seglog.storage.paths import temporary_name
 from seglog.storage.textfile import read_beginning, read_small_file, replace_file, too_large
@@ -125,7 +125,7 @@ def read_meta_properties(path: _Path) -> MetaProperties | None:
 
     text = properties.get("version", "0")
     try:
-        version = parse_int32(text)
+        version = parse_int32(trim(text))
     except ValueError:
         _malformed(path, "meta_properties", f"Invalid meta.properties version string '{text}'",
                    found=text)
@@ -134,10 +134,8 @@ def read_meta_properties(path: _Path) -> MetaProperties | None:
                    found=version)
     cluster_id = properties.get("cluster.id")
     node_id = number("node.id") if version else number("broker.id")
-    if version and cluster_id is None:
-        _malformed(path, "meta_properties", "cluster.id was not found.")
     if version and node_id is None:
-        _malformed(path, "meta_properties", "node.id was not found.")
+        _malformed(path, "meta_properties", "Failed to find node.id")
     directory_id = None
     if "directory.id" in properties:
         try:
@@ -146,6 +144,8 @@ def read_meta_properties(path: _Path) -> MetaProperties | None:
             _malformed(path, "meta_properties",
                        f"Unable to read directory.id as a Uuid: {error}",
                        found=properties["directory.id"])
+    if version and cluster_id is None:
+        _malformed(path, "meta_properties", "cluster.id was not found.")
     return MetaProperties(version, cluster_id, node_id, directory_id, properties)
 
 
