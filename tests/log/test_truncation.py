@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seglog.errors import KafkaStorageError
+from seglog.recovery import disk
 from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.log.watermarks import StartOffsetReason
 from tests.log.test_fast_path import batch
@@ -103,6 +106,38 @@ def test_epochs_that_are_left_are_written(path: Path) -> None:
     log.update_high_watermark(4)
     log.maybe_increment_log_start_offset(3, StartOffsetReason.CLIENT_RECORD_DELETION)
     assert (path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 3\n"
+
+
+@pytest.mark.parametrize(("number", "is_offline"), [
+    (errno.EMFILE, False), (errno.ENFILE, False), (errno.EIO, True), (errno.ENOSPC, True)])
+def test_epochs_that_wait_for_a_descriptor_are_written_later(
+        path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_offline: bool) -> None:
+    """CheckpointFileWithFailureHandler.writeIfDirExists warns if the file cannot be opened."""
+    log = open_log(path)
+    for epoch in (1, 3, 4):
+        log.append_as_leader(batch(2), epoch)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_leader_epochs", refused := Refused(number))
+        log.truncate_to(4)
+        assert refused.count == 1 and log.context.failures.is_any_offline == is_offline
+        log.context.time.sleep(1000)
+        assert refused.count == (1 if is_offline else 2)
+    log.context.time.sleep(1000)
+    assert (path / "leader-epoch-checkpoint").read_text() == (
+        "0\n3\n1 0\n3 2\n4 4\n" if is_offline else "0\n2\n1 0\n3 2\n")
+    if not is_offline:
+        log.append_as_leader(batch(2), 5)
+
+
+class Refused:
+    """A write that fails."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.count = number, 0
+
+    def __call__(self, path: str, epochs: object) -> None:
+        self.count += 1
+        raise KafkaStorageError(self.number, os.strerror(self.number), path)
 
 
 def test_a_roll_above_the_end_leaves_a_snapshot_there(path: Path) -> None:

@@ -6,12 +6,15 @@ import logging
 import os
 from collections.abc import Iterable
 
-from seglog.errors import IllegalArgumentError
+from seglog.errors import IllegalArgumentError, KafkaStorageError
 from seglog.log.local_log import LocalLog
+from seglog.log.log_dir_failures import OFFLINE
 from seglog.model import EpochEntry
 from seglog.storage.epochs import LeaderEpochs
 
 __all__ = ["LeaderEpochCache"]
+
+_RETRY_MS = 1000
 
 _logger = logging.getLogger("seglog.UnifiedLog")
 
@@ -79,15 +82,24 @@ class LeaderEpochCache:
     def _write(self) -> None:
         self._local.disk.write_epochs(self.epochs)
 
-    def _write_later(self) -> None:
+    def _write_later(self, delay_ms: int = 0) -> None:
         local = self._local
-
-        def write() -> None:
-            with local.lock, local.guarded(self._text):
-                # After a close the files may belong to another log; a load truncates the epochs
-                # again.
-                if not local.files.is_closed and os.path.isdir(local.path):
-                    self._write()
-
         local.context.scheduler.schedule_once(
-            f"leader-epoch-cache-flush-{local.topic_partition}", write)
+            f"leader-epoch-cache-flush-{local.topic_partition}", self._write_if_open, delay_ms)
+
+    def _write_if_open(self) -> None:
+        local = self._local
+        # After a close the files may belong to another log; a load truncates the epochs again.
+        with local.lock:
+            if local.files.is_closed or not os.path.isdir(local.path):
+                return
+            try:
+                # For the same reason too many open files take no directory offline here (Kafka:
+                # CheckpointFileWithFailureHandler.writeIfDirExists).
+                with local.guarded(self._text, reads=True):
+                    self._write()
+            except KafkaStorageError as error:
+                if error.code == OFFLINE:
+                    raise
+                _logger.warning(local.log_text(f"{error}; it is tried again"))
+                self._write_later(_RETRY_MS)
