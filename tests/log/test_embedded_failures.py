@@ -11,9 +11,10 @@ import pytest
 import seglog
 from seglog.cleaner.cleaner_manager import LogCleanerManager
 from seglog.cleaner.log_cleaner import CleanerThread, LogCleaner
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.directories import LogDirectory
+from tests.manager.support import snapshot
 
 
 def fill_disk(log: seglog.EmbeddedLog) -> None:
@@ -50,6 +51,33 @@ def test_a_close_that_fails_is_told(tmp_path: Path) -> None:
         with seglog.open(tmp_path / "t-0") as log:
             with pytest.raises(KafkaStorageError):
                 fill_disk(log)
+
+
+@pytest.mark.parametrize("name", ["recovery-point", "log-start"])
+@pytest.mark.parametrize("content", [b"0\n2\nt 0 1\n", bytes(40), b"0\n1\n\xff 0 1\n"])
+def test_a_checkpoint_that_cannot_be_read_ends_the_open(tmp_path: Path, name: str, content: bytes
+                                                       ) -> None:
+    """A log that was opened took no record, and its close replaced the checkpoint: the next open
+    had lost where the log starts."""
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append_many([b"a", b"b"])
+        log.delete_before(1)
+    path = tmp_path / f"{name}-offset-checkpoint"
+    path.write_bytes(content)
+    before = snapshot(tmp_path)
+    with pytest.raises(KafkaStorageError, match=f"(?s)Error while reading checkpoint file {path}: "
+                       f".*; `seglog load --recover {tmp_path}` replaces it") as caught:
+        seglog.open(tmp_path / "t-0")
+    assert isinstance(caught.value.__cause__, MalformedCheckpointError)
+    assert snapshot(tmp_path) == before
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(KafkaStorageError, match="not a regular file"):
+        seglog.open(tmp_path / "t-0")
+    path.rmdir()
+    path.write_bytes(b"0\n1\nt 0 x\n")  # Kafka resets it too
+    with seglog.open(tmp_path / "t-0") as log:
+        assert log.append(b"c") == 2
 
 
 def test_a_failure_in_the_background_is_the_cause_of_what_follows(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class SharedDirectory(ProcessBound):
         self._directory.lock()
         try:
             self._epoch = self._directory.read_broker_epoch()
-            self._on_file = {name: self._directory.read_or_reset(name) for name in _CHECKPOINTS}
+            self._on_file = {name: self._read(name) for name in _CHECKPOINTS}
             self._directory.keep_on_file(
                 self._on_file, {key for found in self._on_file.values() for key in found})
             if self._directory.take_clean_shutdown_marker():
@@ -76,6 +76,20 @@ class SharedDirectory(ProcessBound):
         except BaseException:
             self._directory.unlock()
             raise
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint; empty if it has invalid numbers, as in Kafka. Raises KafkaStorageError for
+        any other that cannot be read, where a broker takes the directory offline."""
+        try:
+            return self._directory.read_checkpoint(name)
+        except MalformedCheckpointError:
+            return self._directory.read_or_reset(name)
+        except KafkaStorageError as error:
+            cause = error.__cause__
+            text = f"{error.strerror}: {getattr(cause, 'strerror', None) or cause}"
+            if isinstance(cause, MalformedCheckpointError):
+                text += f"; `seglog load --recover {self.path}` replaces it by a new one"
+            raise KafkaStorageError(error.errno, text, error.filename) from cause
 
     @classmethod
     def acquire(cls, path: str, topic_partition: TopicPartition) -> Self:
