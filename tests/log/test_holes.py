@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.cleaner.cleaner import Round
 from seglog.log.holes import cut_to_first_hole
+from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from tests.oracle import batch as v2
 from tests.support.synced import syncs
 
 CONFIG = {"internal.segment.bytes": "400", "segment.index.bytes": "1200"}
@@ -121,10 +124,10 @@ def test_a_compacted_log_has_gaps_that_are_no_holes(written: Path) -> None:
     whole = log.read_bytes()
     log.write_bytes(whole[:int.from_bytes(whole[8:12], "big") + 12])  # its first batch
     before = bases(written)
-    assert cut_to_first_hole(str(written), 0, compacted=True) is None
+    assert cut_to_first_hole(str(written), 0, may_have_gaps=True) is None
     assert bases(written) == before
     log.write_bytes(bytes(len(whole)))
-    assert cut_to_first_hole(str(written), 0, compacted=True) == at
+    assert cut_to_first_hole(str(written), 0, may_have_gaps=True) == at
     assert bases(written)[-1] == at
 
 
@@ -163,3 +166,164 @@ def test_a_compacted_log_opens_after_zeros(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0", config=config) as log:
         assert log.log_end_offset == zeros
         assert [record.offset for record in log.records()] == list(range(zeros))
+
+
+# ---- gaps that are no holes -------------------------------------------------------------------
+
+
+def offsets(path: Path, config: dict[str, str] | None = None) -> list[int]:
+    """What the next program finds; the path is a copy that a killed one left."""
+    with seglog.open(path, config=config or CONFIG) as log:
+        found = [record.offset for record in log.records()]
+        assert log.append(b"and on", key=b"k") == log.log_end_offset - 1 > found[-1]
+        return found
+
+
+def killed(path: Path, name: str = "killed") -> Path:
+    """The partition directory as it is, in a data directory that no process has."""
+    target = path.parent.parent / name
+    shutil.copytree(path.parent, target, ignore=lambda *_: [".lock"])
+    return target / path.name
+
+
+def replicated(offset: int) -> bytes:
+    return v2.encode(v2.Batch(offset, 0, [v2.Record(offset, 1, b"k", b"." * 120)],
+                              base_timestamp=1, max_timestamp=1))
+
+
+GAPS = [10 * number for number in range(12)]
+
+
+def with_gaps(path: Path) -> Path:
+    """The log of a follower whose leader has lost records to a cleaner."""
+    log = seglog.open(path, config=CONFIG)
+    for offset in GAPS:
+        log.log.append_as_follower(replicated(offset), 0)
+    found = killed(path)
+    log.close()
+    return found
+
+
+def test_a_follower_keeps_its_gaps(tmp_path: Path) -> None:
+    path = with_gaps(tmp_path / "of" / "t-0")
+    assert len(bases(path)) > 4
+    assert offsets(path) == GAPS
+
+
+def test_a_follower_is_flushed_where_a_gap_begins_a_segment(tmp_path: Path) -> None:
+    """What it acknowledged is durable, because the recovery point has passed the gap."""
+    log = seglog.open(tmp_path / "t-0", config=CONFIG)
+    for offset in GAPS:
+        log.log.append_as_follower(replicated(offset), 0)
+        point = int((tmp_path / RECOVERY_POINT_CHECKPOINT).read_text().split()[-1])
+        assert point == log.log.recovery_point and point >= bases(tmp_path / "t-0")[-1]
+    log.close()
+
+
+@pytest.mark.parametrize("place", ["alone", "broker"])
+def test_a_log_from_elsewhere_keeps_its_gaps(tmp_path: Path, place: str) -> None:
+    """Alone it has no recovery point. A broker writes high watermarks more often than those."""
+    path = with_gaps(tmp_path / "of" / "t-0")
+    checkpoint = path.parent / RECOVERY_POINT_CHECKPOINT
+    if place == "alone":
+        for file in path.parent.glob("*-checkpoint"):
+            file.unlink()
+    else:
+        checkpoint.write_text("0\n1\nt 0 0\n")
+        (path.parent / HIGH_WATERMARK_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    log = seglog.open(path, config=CONFIG)
+    log.append(b"x")
+    again = killed(path, "again")
+    log.close()
+    assert offsets(again) == [*GAPS, GAPS[-1] + 1], "the next open knows of them, too"
+    assert offsets(path) == [*GAPS, GAPS[-1] + 1]
+
+
+def test_a_new_log_has_a_recovery_point_at_once(tmp_path: Path) -> None:
+    """It is the mark of a log that has no gaps."""
+    log = seglog.open(tmp_path / "of" / "t-0", config=CONFIG)
+    for number in range(20):
+        log.append(b"%d" % number + b"." * 120)
+    path = killed(tmp_path / "of" / "t-0")
+    log.close()
+    at = bases(path)[3]
+    file = path / f"{at:020d}.log"
+    file.write_bytes(file.read_bytes()[:int.from_bytes(file.read_bytes()[8:12], "big") + 12])
+    assert offsets(path) == list(range(at + 1))
+
+
+def test_a_gap_below_the_recovery_point_is_no_hole(written: Path) -> None:
+    at, behind = bases(written)[3:5]
+    log = written / f"{at:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:int.from_bytes(whole[8:12], "big") + 12])
+    before = bases(written)
+    assert cut_to_first_hole(str(written), behind) is None
+    assert bases(written) == before
+    assert cut_to_first_hole(str(written), at + 1) == at + 1
+
+
+def test_a_replacement_that_was_interrupted_loses_nothing(written: Path) -> None:
+    """The segment's new files wait for their names, which the load gives them."""
+    at = bases(written)[3]
+    for kind in ("log", "index", "timeindex"):
+        file = written / f"{at:020d}.{kind}"
+        file.rename(f"{file}.swap")
+    (written.parent / RECOVERY_POINT_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    assert values(written) == list(range(20))
+
+
+def test_a_killed_round_leaves_gaps_that_the_next_program_keeps(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it does not know of the compaction, before whose end the first segments are swapped
+    in."""
+    config = CONFIG | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
+    swap, images = Round._swap, list[Path]()
+    with seglog.open(tmp_path / "of" / "t-0", config=config) as log:
+        for number in range(30):
+            log.append(b"." * 120, key=b"%d" % (number % 3 if number < 20 else number))
+
+        def swapped(self: Round, *what: object) -> None:
+            swap(self, *what)  # type: ignore[arg-type]
+            images.append(killed(tmp_path / "of" / "t-0", f"killed-{len(images)}"))
+
+        monkeypatch.setattr(Round, "_swap", swapped)
+        log.compact()
+        assert len(images) > 2
+    for image in images:
+        assert offsets(image)[-10:] == list(range(20, 30))
+
+
+# ---- checkpoints after a truncation -----------------------------------------------------------
+
+
+def test_a_truncation_writes_the_recovery_point(tmp_path: Path) -> None:
+    """Without it the next recovery would trust what was appended since, and never flushed."""
+    log = seglog.open(tmp_path / "of" / "t-0", config=CONFIG)
+    for number in range(20):
+        log.append(b"%d" % number + b"." * 120)
+    log.flush()
+    log.delete_before(1)  # writes the recovery point
+    log.log.truncate_to(6)
+    for number in range(6, 30):
+        log.append(b"%d" % number + b"." * 120)
+    path = killed(tmp_path / "of" / "t-0")
+    log.close()
+    at = bases(path)[4]
+    file = path / f"{at:020d}.log"
+    file.write_bytes(file.read_bytes()[:-1])
+    found = offsets(path)
+    assert found == list(range(1, len(found) + 1)) and at <= found[-1] + 1 < at + 2
+
+
+def test_a_log_that_begins_again_below_its_start_is_kept(tmp_path: Path) -> None:
+    """The start on the disk was above its new end, where a load deletes all segments."""
+    log = seglog.open(tmp_path / "of" / "t-0", config=CONFIG)
+    for number in range(20):
+        log.append(b"%d" % number)
+    log.delete_before(15)
+    log.log.truncate_fully_and_start_at(2)
+    assert log.append(b"2") == 2
+    path = killed(tmp_path / "of" / "t-0")
+    log.close()
+    assert offsets(path) == [2]

@@ -259,6 +259,13 @@ class LogCleanerManager(ProcessBound):
         with self._lock:
             self._checkpoints.update(log_dir, add=add, remove=remove)
 
+    def ensure_checkpoint(self, log: UnifiedLog, offset: int) -> None:
+        """Writes `offset` for a log without a line."""
+        key = log.topic_partition
+        with self._lock:
+            if self._checkpoints.get(log.parent_dir, key) is None:
+                self._checkpoints.update(log.parent_dir, add=(key, offset))
+
     def maybe_truncate_checkpoint(self, log: UnifiedLog, offset: int) -> None:
         """Lowers the log's offset to `offset` if it is above: also that of a log which is not
         compacted now, because it may be again."""

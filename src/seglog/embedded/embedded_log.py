@@ -96,6 +96,10 @@ def open(path: str | os.PathLike[str], *,
             raise
         try:
             directory.opened(log)
+            if not directory.has_recovery_point(key):
+                # Gaps that came with the log are below the recovery point before the first append.
+                log.flush()
+                directory.checkpoint()
             return EmbeddedLog(log, directory, durability, batch_bytes)
         except BaseException:
             log.close_handlers()
@@ -111,11 +115,11 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
     recovery_point = directory.recovery_point(key)
     if not is_clean and os.path.isdir(place):
         cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate,
-                          compacted=settings.compact or directory.was_compacted(key))
+                          may_have_gaps=settings.compact or directory.may_have_gaps(key))
     return UnifiedLog.create(
         place, settings, scheduler=directory.scheduler, failures=directory.failures,
         log_start_offset=directory.log_start_offset(key), recovery_point=recovery_point,
-        clean_shutdown=is_clean, topic_id=topic_id)
+        clean_shutdown=is_clean, topic_id=topic_id, checkpoint=directory.checkpoint)
 
 
 class EmbeddedLog(ProcessBound, ClosedByWith):

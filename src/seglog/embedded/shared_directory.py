@@ -23,7 +23,8 @@ from seglog.manager.directories import LogDirectory
 from seglog.model import TopicPartition
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import (
-    CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
 )
 from seglog.storage.textfile import sync_path
 
@@ -115,14 +116,26 @@ class SharedDirectory(ProcessBound):
         return key in self._clean or (self._directory.had_clean_shutdown
                                       and key not in self._dirty)
 
-    def was_compacted(self, key: TopicPartition) -> bool:
-        """Whether a cleaner may have worked on the log, whatever its settings are now."""
-        path = os.path.join(self.path, CLEANER_OFFSET_CHECKPOINT)
+    def may_have_gaps(self, key: TopicPartition) -> bool:
+        """Whether offsets between segments may be missing that no power cut took: only the log of a
+        program that was always its leader has none, whose recovery point is written as soon as
+        there is a log. A cleaner and a follower (in a broker, or with a LogManager) leave gaps."""
+        return not self.has_recovery_point(key) or any(
+            self._may_have_line(name, key)
+            for name in (CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT))
+
+    def _may_have_line(self, name: str, key: TopicPartition) -> bool:
+        path = os.path.join(self.path, name)
         try:
             return key in read_offset_checkpoint(path)
         except (MalformedCheckpointError, KafkaStorageError) as error:
             _log.warning("%s cannot be read: %s", path, error)
             return True
+
+    def has_recovery_point(self, key: TopicPartition) -> bool:
+        """Whether the recovery point of the log was ever written."""
+        return any(key in offsets[RECOVERY_POINT_CHECKPOINT]
+                   for offsets in (self._on_file, self._ended))
 
     def recovery_point(self, key: TopicPartition) -> int:
         """The offset below which the log is known to be durable."""

@@ -146,7 +146,7 @@ class Appends:
         with (local.lock,
               local.guarded(f"Error while appending records to {local.topic_partition}")):
             local.check_current()
-            is_converted = False
+            end, is_converted = local.log_end_offset, False
             if assign_offsets:
                 result = self._assign(valid, batches, info, origin, leader_epoch, given)
                 valid, batches = memoryview(result.records), result.batches
@@ -171,6 +171,8 @@ class Appends:
                 self.messages_converted += messages if is_converted else 0
             elif origin is AppendOrigin.REPLICATION:
                 self.replication_bytes_in += given
+                if local.active.base_offset > end:
+                    local.keep_gap()
         return info
 
     def _assign(self, valid: memoryview, batches: npt.NDArray[np.void], info: LogAppendInfo,

@@ -37,7 +37,9 @@ class LogContext:
 
     `transaction_verification`: whether a client's transactional batch needs a verification guard
     (`transaction.partition.verification.enable`). `remote_storage`: whether tiering is on
-    (`remote.log.storage.system.enable`). Without `stats` nothing is counted.
+    (`remote.log.storage.system.enable`). Without `stats` nothing is counted. `checkpoint()` writes
+    the logs' starts and recovery points durably, for an owner that does not write them itself after
+    each truncation; a log calls it with its lock.
     """
 
     scheduler: Scheduler
@@ -49,6 +51,7 @@ class LogContext:
     remote_storage: bool = False
     stats: BrokerTopicStats | None = None
     remote: RemoteLookups = field(default_factory=RemoteLookups)
+    checkpoint: Callable[[], object] | None = None
 
     def is_remote(self, config: LogConfig, topic: str) -> bool:
         """Whether segments of a topic may be in remote storage (UnifiedLog.isRemoteLogEnabled)."""

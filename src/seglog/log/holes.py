@@ -5,6 +5,7 @@ end and a later one complete, or zeros where the unused end of a segment was tri
 checks each segment alone: it keeps the records after such a hole, and fails for a log whose
 producers it cannot rebuild because of the zeros. A log that only its leader writes has no gaps. So
 the records after a hole were written after the missing ones, and never acknowledged as flushed.
+Other logs have gaps that are no holes: a follower's, and those that a cleaner leaves.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import numpy as np
 
 from seglog._native.batch import scan_file
-from seglog._native.scan import list_partition
+from seglog._native.scan import FileClass, list_partition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.next_offset import opened_log
 from seglog.storage.paths import FileKind, file_name
@@ -28,16 +29,17 @@ _PIECE_BYTES = 1 << 20
 
 
 def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = False,
-                      compacted: bool = False) -> int | None:
-    """Truncates the log in the directory `path`, which no process has open, at its first hole above
-    the recovery point. Returns the offset of the hole, None if there is none.
+                      may_have_gaps: bool = False) -> int | None:
+    """Truncates the log in the directory `path`, which no process has open, at its first hole at or
+    above the recovery point. Returns the offset of the hole, None if there is none.
 
-    All segments of a preallocated log are checked: zeros at the end of one may remain although its
-    records were synced. Offsets of a compacted log have gaps by design, and the cleaner syncs a
-    segment before it renames it: only invalid bytes are a hole there. Not for replicated logs.
-    Raises KafkaStorageError.
+    With `may_have_gaps`, and while the files of a replaced segment wait for their names, only
+    invalid bytes are a hole; Kafka's recovery cuts there, too. Otherwise missing offsets between
+    two segments are one. All segments of a preallocated log are checked for zeros at their ends,
+    which may remain although the records were synced. Raises KafkaStorageError.
     """
     listing, disk = list_partition(path), RealDisk(path)
+    may_have_gaps |= any(kind is FileClass.SWAP for _, kind in listing.others)
     bases = [int(base) for base in listing.base_offsets]
     first = max(floor_row(listing.base_offsets, recovery_point), 0)
     for row in range(0 if preallocated else first, len(bases) - 1):
@@ -46,7 +48,7 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
             _cut_zeros(disk, base)
             continue
         end, is_cut = _cut_segment(disk, base, next_base)
-        if end != next_base and (is_cut or not compacted):
+        if end != next_base and (is_cut or not may_have_gaps):
             _logger.warning("A power cut left no records of %s from %d to %d: the records "
                             "after them are removed", path, end, next_base - 1)
             _remove(disk, bases[row + 1:], [int(at) for at in listing.snapshots if at > end])

@@ -202,6 +202,18 @@ class LocalLog:
         """Records that everything below `offset` is durable or no longer in the log."""
         self.recovery_point = max(self.recovery_point, offset)
 
+    def checkpoint(self) -> None:
+        """Has the log's start and recovery point written, if the log's owner leaves that to it."""
+        if self.context.checkpoint is not None:
+            self.context.checkpoint()
+
+    def keep_gap(self) -> None:
+        """Offsets are missing before the active segment, because they came so: makes the recovery
+        point pass them, so that a recovery does not take them for a hole."""
+        if self.context.checkpoint is not None:
+            self.flush_to(self.log_end_offset)
+            self.context.checkpoint()
+
     def _activate(self, base_offset: int) -> ActiveSegment:
         """Makes the last segment the active one."""
         self.active = ActiveSegment(self.segments.pin(base_offset))

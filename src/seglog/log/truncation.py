@@ -77,6 +77,7 @@ class Truncation:
         self._sync_names()
         if watermarks.high_watermark >= local.log_end_offset:
             watermarks.update_high_watermark(local.log_end_offset)
+        local.checkpoint()
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None) -> None:
         """See UnifiedLog.truncate_fully_and_start_at."""
@@ -94,6 +95,7 @@ class Truncation:
             self._rebuild_producers(offset)
             self._sync_names()
             self._watermarks.update_high_watermark(local.log_end_offset)
+            local.checkpoint()
 
     def start_with_state(self, offset: int, log_start_offset: int, epochs: Iterable[EpochEntry],
                          snapshot: bytes) -> None:

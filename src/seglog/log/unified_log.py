@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from seglog import arguments
@@ -113,20 +113,22 @@ class UnifiedLog(ReadableLog):
                log_start_offset: int = 0, recovery_point: int = 0, time: Time | None = None,
                failures: LogDirFailureChannel | None = None, clean_shutdown: bool = True,
                producer_id_expiration_ms: int = 86_400_000, topic_id: uuid.UUID | None = None,
-               transaction_verification: bool = False) -> UnifiedLog:
+               transaction_verification: bool = False,
+               checkpoint: Callable[[], object] | None = None) -> UnifiedLog:
         """Opens the log in the directory `path`, whose name is that of the partition (`topic-0`).
         Creates it if it is missing.
 
-        `log_start_offset` and `recovery_point` are those of the checkpoints. After an unclean
-        shutdown the segments from the recovery point on are recovered. Raises
-        InvalidTopicPartitionError, KafkaStorageError, LogLoadError, InconsistentTopicIdError.
+        `log_start_offset` and `recovery_point` are those of the checkpoints, which `checkpoint`
+        writes (LogContext). After an unclean shutdown the segments from the recovery point on are
+        recovered. Raises InvalidTopicPartitionError, KafkaStorageError, LogLoadError,
+        InconsistentTopicIdError.
         """
         path = directory_path("path", path)
         name = parse_directory_name(path)
         with public_errors(path):
             make_directories(path)
         context = LogContext(scheduler, time or Time(), failures or LogDirFailureChannel(),
-                             transaction_verification)
+                             transaction_verification, checkpoint=checkpoint)
         inputs = LoadInputs(name.topic_partition, clean_shutdown, log_start_offset, recovery_point,
                             config, is_deleted=name.kind is DirectoryKind.DELETED,
                             producer_id_expiration_ms=producer_id_expiration_ms,
