@@ -169,3 +169,23 @@ def test_a_log_that_cannot_be_opened_completely_is_released(
     assert not (tmp_path / ".lock").exists()
     with seglog.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log:
         assert log.append(b"x", key=b"k") == 0
+
+
+@pytest.mark.parametrize("step", ["write_manager_checkpoints", "write_checkpoint"])
+def test_a_deletion_that_was_interrupted_is_durable_after_the_next(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The start has moved in memory, so that the next call does not move it."""
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append_many([b"x"] * 9)
+
+        def interrupted(*_: object, **__: object) -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(LogDirectory, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.delete_before(5)
+        checkpoint = tmp_path / "log-start-offset-checkpoint"
+        assert checkpoint.read_text() == "0\n1\nt 0 0\n"
+        assert not log.delete_before(5)
+        assert checkpoint.read_text() == "0\n1\nt 0 5\n"

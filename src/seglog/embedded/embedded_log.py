@@ -146,6 +146,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         self._guard, self._transactions = threading.Lock(), set[int]()
         self._latest = LatestOffsets(self, log.readers)
         log.update_high_watermark(log.log_end_offset)
+        self._durable_start = log.log_start_offset
         schedule = directory.scheduler.schedule
         self._tasks = [schedule("recovery-point-checkpoint", directory.checkpoint, _CHECKPOINT_MS,
                                 _CHECKPOINT_MS)]
@@ -313,11 +314,14 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
 
         Raises OffsetOutOfRangeError above the end.
         """
-        moved = self.log.maybe_increment_log_start_offset(
+        log = self.log
+        moved = log.maybe_increment_log_start_offset(
             int64("offset", offset), StartOffsetReason.CLIENT_RECORD_DELETION)
-        if moved:
+        start = log.log_start_offset
+        if moved or start > self._durable_start:  # an interrupted call has moved it
             self._directory.checkpoint()
-            self.log.delete_old_segments()
+            self._durable_start = start
+            log.delete_old_segments()
         return moved
 
     def compact(self, *, threads: int = 1) -> list[CleanerStats]:
