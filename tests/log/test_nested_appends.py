@@ -12,7 +12,10 @@ import pytest
 from seglog._native.batch import scan
 from seglog.config import LogConfig
 from seglog.errors import IllegalStateError
+from seglog.log.active_segment import ActiveSegment
 from seglog.log.appends import Appends
+from seglog.log.local_log import LocalLog
+from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
 from tests.log.test_fast_path import NOW, batch
@@ -84,3 +87,28 @@ def test_the_write_itself_looks_at_the_end(log: UnifiedLog, monkeypatch: pytest.
     with pytest.raises(IllegalStateError, match="the log ends at 4; not written: from 2 on"):
         log.append_as_leader(batch(codec=1), 0)
     assert offsets(log) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize(("owner", "step"), [
+    (ActiveSegment, "become_inactive"), (LocalLog, "_remove_leftovers"),
+    (LocalLog, "_open_segment"), (ProducerStateManager, "take_snapshot")])
+def test_none_begins_inside_of_a_roll(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch,
+                                      owner: type, step: str, codec: int) -> None:
+    """It would go to the old segment, below the base offset of the new one, or to both."""
+    inner, refused = getattr(owner, step), list[IllegalStateError]()
+
+    def append_first(*args: Any, **how: Any) -> Any:
+        monkeypatch.undo()
+        with pytest.raises(IllegalStateError, match="inside of a roll") as caught:
+            log.append_as_leader(batch(2, codec=codec), 0)
+        refused.append(caught.value)
+        return inner(*args, **how)
+
+    monkeypatch.setattr(owner, step, append_first)
+    assert log.roll() == 2
+    assert len(refused) == 1
+    assert log.append_as_leader(batch(2), 0).first_offset == 2
+    assert offsets(log) == [0, 1]
+    data = Path(log.path, f"{2:020d}.log").read_bytes()
+    assert scan(data).batches["base_offset"].tolist() == [2]

@@ -82,7 +82,7 @@ class Appends:
             config, end = local.config, local.end.offset
             writer = local.active.writer(config)
             if (writer is None or local.files.is_closed or local.retired is not None
-                    or self._metadata.is_dirty
+                    or self._metadata.is_dirty or self._rolling.is_running
                     or local.parent_dir in local.context.failures.failed
                     or not self._epochs.epochs.is_latest(leader_epoch, end)):
                 return None
@@ -146,6 +146,7 @@ class Appends:
         with (local.lock,
               local.guarded(f"Error while appending records to {local.topic_partition}")):
             local.check_current()
+            self._rolling.check_idle()
             end, is_converted = local.log_end_offset, False
             if assign_offsets:
                 result = self._assign(valid, batches, info, origin, leader_epoch, given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
+from seglog.errors import IllegalStateError
 from seglog.log.append_info import LogAppendInfo
 from seglog.log.local_log import LocalLog
 from seglog.log.producer_state_manager import ProducerStateManager
@@ -22,6 +23,16 @@ class Rolling:
     def __init__(self, local: LocalLog, watermarks: Watermarks,
                  producers: ProducerStateManager) -> None:
         self._local, self._watermarks, self._producers = local, watermarks, producers
+        #: Whether a roll is under way.
+        self.is_running = False
+
+    def check_idle(self) -> None:
+        """Raises IllegalStateError inside of a roll: the log's lock lets the thread that rolls in
+        again, and an append would take offsets of the new segment to the old one."""
+        if self.is_running:
+            raise IllegalStateError(
+                "an operation began inside of a roll, in the same thread (a finalizer, or a "
+                f"signal's handler): the log of {self._local.topic_partition} is not changed")
 
     def maybe_roll(self, size: int, info: LogAppendInfo) -> None:
         """Rolls before an append of `size` bytes, if a rule requires it (UnifiedLog.maybeRoll)."""
@@ -44,15 +55,26 @@ class Rolling:
     def roll(self, expected_next_offset: int) -> int:
         """Rolls a new segment at the larger of the log's end and `expected_next_offset`. Returns
         its base offset. A task flushes the old one."""
+        local = self._local
+        self.check_idle()
+        self.is_running = True
+        try:
+            local.fast_path.disarm()
+            base, snapshot = self._rolled(expected_next_offset)
+        finally:
+            self.is_running = False
+        self._watermarks.follow_log_end()
+        local.context.scheduler.schedule_once("flush-log", partial(self._flush, snapshot, base))
+        return base
+
+    def _rolled(self, expected_next_offset: int) -> tuple[int, str | None]:
+        """The base offset of the new segment, and the name of the snapshot there if it is new."""
         local, producers = self._local, self._producers
         with local.guarded(f"Error while rolling log segment for {local.topic_partition}"):
             base = local.roll(expected_next_offset)
             # A snapshot at the base of every segment, from which a recovery begins.
             producers.update_map_end_offset(base)
-            snapshot = producers.take_snapshot(sync=False)
-        self._watermarks.follow_log_end()
-        local.context.scheduler.schedule_once("flush-log", partial(self._flush, snapshot, base))
-        return base
+            return base, producers.take_snapshot(sync=False)
 
     def _flush(self, snapshot: str | None, base: int) -> None:
         local = self._local
