@@ -24,7 +24,7 @@ from seglog.log.deep_records import record_offsets
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
 from seglog.log.topic_id import LogTopicId
-from seglog.log.producer_state_manager import ProducerStateManager
+from seglog.log.producer_state_manager import ProducerAnalysis, ProducerStateManager
 from seglog.log.rolling import Rolling
 from seglog.log.active_segment import Records
 from seglog.log.validation import ValidationResult
@@ -245,21 +245,44 @@ class Appends:
             info.log_append_time = again.timestamp
             info.log_start_offset = self._watermarks.log_start_offset
             return
-        # The end moves with the write, so that no later error leads to a reuse of offsets, and no
-        # signal that interrupts here.
-        active.append(info.last_offset, valid, batches, local.end,
-                      info.first_or_last_offset_of_first_batch)
-        local.set_end(info.last_offset + 1)
-        self._watermarks.follow_log_end()
-        producers.update(analysis)
+        end = local.log_end_offset
+        try:
+            # The end moves with the write, so that no later error leads to a reuse of offsets, and
+            # no signal that interrupts here.
+            active.append(info.last_offset, valid, batches, local.end,
+                          info.first_or_last_offset_of_first_batch)
+            local.set_end(info.last_offset + 1)
+            self._watermarks.follow_log_end()
+            self._update_producers(analysis)
+        except SeglogError:
+            raise
+        except BaseException:
+            if local.log_end_offset > max(end, producers.map_end_offset):
+                active.files.txn_index.truncate_to(end)
+                self._update_producers(analysis, is_again=True)
+            raise
+        local.flush_if_due()
+
+    def _update_producers(self, analysis: ProducerAnalysis, *, is_again: bool = False) -> None:
+        """Takes an append, once it is written, into the producers' state and the transaction index.
+
+        `is_again`: a signal's handler interrupted it. Without its end, the producer's next batch
+        would be refused or written twice, and an aborted transaction would look committed.
+        """
+        local, producers = self._local, self._producers
+        if not is_again or producers.is_due(analysis):
+            producers.update(analysis)
         for ended in analysis.completed_txns:
             if ended.is_aborted:
-                active.files.txn_index.append(
+                local.active.files.txn_index.append(
                     [ended.to_aborted(producers.last_stable_offset(ended))])
-            producers.complete_txn(ended)
-        producers.update_map_end_offset(info.last_offset + 1)
+            try:
+                producers.complete_txn(ended)
+            except IllegalArgumentError:
+                if not is_again:
+                    raise
+        producers.update_map_end_offset(local.log_end_offset)
         self._watermarks.update_first_unstable_offset()
-        local.flush_if_due()
 
 
 def _batch_bytes(records: memoryview) -> int:

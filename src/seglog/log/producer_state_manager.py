@@ -228,10 +228,14 @@ class ProducerStateManager(LoadingProducers):
                                 transaction_version)
         return ProducerAnalysis(tuple(CompletedTxn(*txn) for txn in table.completed()), span=span)
 
+    def is_due(self, analysis: ProducerAnalysis) -> bool:
+        """Whether `update` can still apply an append."""
+        return analysis.span == self.state.table.spans
+
     def update(self, analysis: ProducerAnalysis) -> None:
         """Applies an append to the producers, once it is written. Transactions that it ends stay
         open until `complete_txn`."""
-        if analysis.span != self.state.table.spans:
+        if not self.is_due(analysis):
             raise ValueError("an analysis is good until the next one, and once")
         self.state.table.commit()
 
