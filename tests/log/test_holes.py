@@ -294,6 +294,25 @@ def test_a_killed_round_leaves_gaps_that_the_next_program_keeps(
         assert offsets(image)[-10:] == list(range(20, 30))
 
 
+def test_a_compacted_log_that_was_truncated_keeps_its_gaps(tmp_path: Path) -> None:
+    """Its line in the cleaner's checkpoint was above its end, and stayed a line."""
+    config = CONFIG | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
+    with seglog.open(tmp_path / "of" / "t-0", config=config) as log:
+        for number in range(30):
+            log.append(b"." * 120, key=b"%d" % (number % 3))
+        log.compact()
+        for _ in range(4):
+            log.append(b"." * 120, key=b"k")
+        log.log.truncate_to(29)
+    log = seglog.open(tmp_path / "of" / "t-0", config=config)
+    expected = [record.offset for record in log.records()]
+    assert expected == [27, 28]
+    path = killed(tmp_path / "of" / "t-0")
+    log.close()
+    (path.parent / RECOVERY_POINT_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    assert offsets(path) == expected
+
+
 # ---- checkpoints after a truncation -----------------------------------------------------------
 
 

@@ -259,27 +259,25 @@ class LogCleanerManager(ProcessBound):
         with self._lock:
             self._checkpoints.update(log_dir, add=add, remove=remove)
 
-    def ensure_checkpoint(self, log: UnifiedLog, offset: int) -> None:
-        """Writes `offset` for a log without a line."""
-        key = log.topic_partition
-        with self._lock:
-            if self._checkpoints.get(log.parent_dir, key) is None:
-                self._checkpoints.update(log.parent_dir, add=(key, offset))
-
     def maybe_truncate_checkpoint(self, log: UnifiedLog, offset: int) -> None:
         """Lowers the log's offset to `offset` if it is above: also that of a log which is not
         compacted now, because it may be again."""
         with self._lock:
             self._checkpoints.truncate(log.parent_dir, log.topic_partition, offset)
 
-    def opened(self, log: UnifiedLog) -> None:
+    def opened(self, log: UnifiedLog, *, keeps_line: bool = False) -> None:
         """A log was created or opened. Removes what is known of an earlier log with its name: an
-        offset above its end, and that it is uncleanable."""
+        offset above its end, and that it is uncleanable. With `keeps_line` it has a line from now
+        on, before any round: by that its next open knows that it may have gaps."""
+        log_dir, key = log.parent_dir, log.topic_partition
         with self._lock:
-            self._uncleanable.get(log.parent_dir, set()).discard(log.topic_partition)
-            offset = self._checkpoints.get(log.parent_dir, log.topic_partition)
-            if offset is not None and offset > log.log_end_offset:
-                self._checkpoints.update(log.parent_dir, remove=log.topic_partition)
+            self._uncleanable.get(log_dir, set()).discard(key)
+            offset = self._checkpoints.get(log_dir, key)
+            is_stale = offset is not None and offset > log.log_end_offset
+            if keeps_line and (offset is None or is_stale):
+                self._checkpoints.update(log_dir, add=(key, log.log_start_offset))
+            elif is_stale:
+                self._checkpoints.update(log_dir, remove=key)
 
     def alter_checkpoint_dir(self, key: TopicPartition, source: str, target: str) -> None:
         """Moves a partition's line, and its mark if it is uncleanable, to another directory."""

@@ -194,8 +194,6 @@ class LogCleaner(ProcessBound):
         """Runs one round over a log in progress; see `Cleaner`. `check` is called at each read and
         may raise."""
         config, key = self.config, cleanable.topic_partition
-        # Before the first swap: the next open, perhaps with other settings, expects the gaps of it.
-        self.manager.ensure_checkpoint(cleanable.log, cleanable.first_dirty_offset)
 
         def check_done(_: TopicPartition) -> None:
             check()

@@ -51,9 +51,10 @@ class EmbeddedCleaning(ProcessBound):
         self._is_started = False
 
     def opened(self, log: UnifiedLog) -> None:
-        """A log was opened. The caller holds the lock of the data directories."""
+        """A log was opened. The caller holds the lock of the data directories. Its line is written
+        before its first round: see SharedDirectory.may_have_gaps."""
         if log.config.compact:
-            self._cleaner.manager.opened(log)
+            self._cleaner.manager.opened(log, keeps_line=True)
             if not self._is_started:
                 self._is_started = True
                 self._cleaner.startup()
