@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -197,10 +197,18 @@ class PowerDisk:
         count = len(self.pending) if source.random() < .5 else \
             source.randint(0, len(self.pending))
         self._to_disk(count, names)
+        self._write(image, names, lambda file: file.after(source))
+
+    def crash(self, image: Path) -> None:
+        """Writes what is left after the end of the process alone."""
+        self._write(image, self.names, lambda file: bytes(file.now()))
+
+    def _write(self, image: Path, names: dict[str, File | None],
+               content: Callable[[File], bytes]) -> None:
         image.mkdir(parents=True, exist_ok=True)
         for name in sorted(names):
             target, file = image / name[len(self.root) + 1:], names[name]
             if file is None:
                 target.mkdir(parents=True, exist_ok=True)
             elif target.parent.is_dir():
-                target.write_bytes(file.after(source))
+                target.write_bytes(content(file))

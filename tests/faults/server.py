@@ -26,6 +26,7 @@ from seglog.manager.manager import LogManager
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
 from seglog.storage.partition_log import PartitionLog
+from tests.crash.anything import write_anything
 from tests.crash.compacted import write_compacted
 from tests.crash.embedded import write_embedded
 from tests.crash.managed import write_managed
@@ -160,8 +161,9 @@ def state_of(log: LoadedLog) -> Answer:
 
 JOBS: dict[str, Callable[..., Job]] = {
     one.__name__: one for one in (load, manage, read, fetch, command, write, append_in_trouble,
-                                  write_compacted, write_embedded, write_fragments,
-                                  write_managed, write_tiered, operate_log, operate_manager)}
+                                  write_anything, write_compacted, write_embedded,
+                                  write_fragments, write_managed, write_tiered, operate_log,
+                                  operate_manager)}
 
 
 def told(error: BaseException) -> Answer:
