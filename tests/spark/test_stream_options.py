@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from seglog.errors import OffsetOutOfRangeError
+from seglog.spark.option_values import LONG_MAX
+from seglog.spark.streaming.stream_options import parse_stream_options
 from tests.spark.test_stream_reader import Crash, Driver, is_old, logs, Logs  # noqa: F401
+
+HUGE = "9" * 30
 
 
 def before_the_plan(where: str) -> None:
@@ -36,3 +41,44 @@ def test_a_start_at_the_end_is_that_of_the_stream(logs: Logs) -> None:  # noqa: 
     for options in ({"startingTimestamp": "-1"}, {"startingOffsets": "latest"}):
         driver = Driver(logs.path, endAt="highWatermark", **options)
         assert driver.reader.initialOffset() == {"t": {"0": 4}}
+
+
+def test_numbers_of_offsets_are_longs() -> None:
+    """As in KafkaMicroBatchStream."""
+    options = parse_stream_options({"path": "/d", "maxOffsetsPerTrigger": str(LONG_MAX),
+                                    "minOffsetsPerTrigger": "3000000000"})
+    assert (options.max_offsets, options.min_offsets) == (LONG_MAX, 3_000_000_000)
+    with pytest.raises(ValueError, match="must be a positive number"):
+        parse_stream_options({"path": "/d", "maxOffsetsPerTrigger": str(LONG_MAX + 1)})
+
+
+@pytest.mark.parametrize("name", ["maxTriggerDelay", "fetchOffset.retryIntervalMs"])
+@pytest.mark.parametrize("text", [HUGE, "9" * 400 + "us", "9" * 5000])
+def test_times_beyond_a_long_are_refused(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match="^Failed to parse time string: 9") as refused:
+        parse_stream_options({"path": "/d", name: text})
+    assert len(str(refused.value)) < 500
+
+
+def test_the_longest_times() -> None:
+    for text, milliseconds in ((str(LONG_MAX), LONG_MAX), (f"{LONG_MAX}d", LONG_MAX),
+                               (f"{LONG_MAX}us", LONG_MAX // 1000), ("1500us", 1)):
+        options = parse_stream_options({"path": "/d", "maxTriggerDelay": text})
+        assert options.max_trigger_delay_ms == milliseconds
+
+
+def test_the_longest_wait_for_a_lost_partition(
+        logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """time.sleep takes no time that is longer than the system's."""
+    logs.append("t-0", 1)
+    logs.append("t-1", 1)
+    logs.close()
+    driver = Driver(logs.path, startingOffsets="earliest", **{
+        "fetchOffset.retryIntervalMs": str(LONG_MAX)})
+    driver.trigger()
+    (logs.path / "t-1").rename(logs.path / "aside")
+    slept: list[float] = []
+    monkeypatch.setattr("seglog.spark.streaming.micro_batch.time.sleep", slept.append)
+    with pytest.raises(OffsetOutOfRangeError, match="t-1 is gone"):
+        driver.trigger()
+    assert slept and max(slept) < 2**63 / 1e9

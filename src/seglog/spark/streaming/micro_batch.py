@@ -9,6 +9,7 @@ batch of a query that starts at the latest offsets is empty, and its checkpoint 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -219,7 +220,7 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
         up."""
         for attempt in range(self._options.retries + 1):
             if attempt:
-                time.sleep(self._options.retry_interval_ms / 1000)
+                time.sleep(min(self._options.retry_interval_ms / 1000, threading.TIMEOUT_MAX))
             bounds = self._driver.logs.look()
             losses = list(_losses(position, bounds))
             if not losses:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from seglog.spark.option_values import positive
+from seglog.spark.option_values import LONG_MAX, long_number, positive
 from seglog.spark.read_options import ReadOptions, parse_options
 
 __all__ = ["EndAt", "StreamOptions", "parse_end_at", "parse_stream_options"]
@@ -19,8 +19,8 @@ __all__ = ["EndAt", "StreamOptions", "parse_end_at", "parse_stream_options"]
 EndAt = Literal["logEnd", "highWatermark"]
 
 _MAX_TRIGGER_DELAY = "15m"
-_MILLISECONDS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
-                 "d": 86_400_000, None: 1}
+_MICROSECONDS = {"us": 1, "ms": 1000, None: 1000, "s": 1_000_000, "m": 60_000_000,
+                 "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         raise ValueError("ending offset not valid in streaming queries")
     if "endingoffsetsbytimestamp" in given or "endingtimestamp" in given:
         raise ValueError("ending timestamp not valid in streaming queries")
-    most, least = positive(given, "maxOffsetsPerTrigger"), positive(given, "minOffsetsPerTrigger")
+    most = positive(given, "maxOffsetsPerTrigger", LONG_MAX)
+    least = positive(given, "minOffsetsPerTrigger", LONG_MAX)
     if most is not None and least is not None and least > most:
         raise ValueError(f"The value of minOffsetPerTrigger({least}) is higher than the "
                          f"maxOffsetsPerTrigger({most}).")
@@ -76,11 +77,13 @@ def parse_end_at(given: Mapping[str, str]) -> EndAt:
 
 
 def _duration_ms(text: str) -> int:
-    """Parses Spark's time strings (JavaUtils.timeStringAs): a number of ms, or with a unit."""
+    """Parses Spark's time strings (JavaUtils.timeStringAs): a number of ms, or with a unit. At most
+    Long.MAX_VALUE, as TimeUnit.convert."""
     found = re.fullmatch(r"(\d+)\s*([a-z]+)?", text.strip().lower(), re.ASCII)
-    if found is None or found[2] not in _MILLISECONDS:
+    number = None if found is None else long_number(found[1])
+    if found is None or number is None or found[2] not in _MICROSECONDS:
         raise ValueError(
-            f"Failed to parse time string: {text}. Time must be specified as seconds (s), "
+            f"Failed to parse time string: {text[:200]}. Time must be specified as seconds (s), "
             "milliseconds (ms), microseconds (us), minutes (m or min), hour (h), or day (d). "
             "E.g. 50s, 100ms, or 250us.")
-    return int(int(found[1]) * _MILLISECONDS[found[2]])
+    return min(number * _MICROSECONDS[found[2]] // 1000, LONG_MAX)
