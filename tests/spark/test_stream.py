@@ -107,6 +107,18 @@ def test_available_now_reads_all_in_limited_batches_and_continues(
     assert stream.run() == []
 
 
+def test_options_that_are_refused_say_why(
+        query: Callable[..., Query], logs: Callable[[str], seglog.EmbeddedLog]) -> None:
+    """PySpark loses an error that comes while it makes the reader."""
+    append(logs("t-0"), 1)
+    for options, trigger, said in (
+            ({"endingOffsets": "latest"}, {"availableNow": True}, "ending offset not valid in"),
+            ({"table": "segments"}, {"processingTime": "0 seconds"}, "a stream reads records")):
+        with pytest.raises(Exception, match=said) as refused:
+            query(**options).writer(**trigger).start().awaitTermination()
+        assert "Traceback" not in str(refused.value)
+
+
 def test_a_query_that_runs_sees_what_is_appended(
         query: Callable[..., Query], logs: Callable[[str], seglog.EmbeddedLog]) -> None:
     append(logs("t-0"), 4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 
 import pytest
 
 from seglog.errors import OffsetOutOfRangeError
 from seglog.spark.option_values import LONG_MAX
+from seglog.spark.source import SeglogDataSource
 from seglog.spark.streaming.stream_options import parse_stream_options
 from tests.spark.test_stream_reader import Crash, Driver, is_old, logs, Logs  # noqa: F401
 
@@ -82,3 +84,11 @@ def test_the_longest_wait_for_a_lost_partition(
     with pytest.raises(OffsetOutOfRangeError, match="t-1 is gone"):
         driver.trigger()
     assert slept and max(slept) < 2**63 / 1e9
+
+
+def test_a_stream_of_a_table_is_refused(tmp_path: Path) -> None:
+    source = SeglogDataSource({"path": str(tmp_path), "table": "segments"})
+    reader = source.streamReader(source.schema())
+    with pytest.raises(ValueError, match="^Option 'table': a stream reads records; read "
+                                         "tables with spark.read.$"):
+        reader.initialOffset()

@@ -14,6 +14,7 @@ from seglog.spark.read_options import parse_options
 from seglog.spark.source_reader import make_reader
 from seglog.spark.source_schema import check_schema, spark_schema
 from seglog.spark.streaming.micro_batch import SeglogStreamReader
+from seglog.spark.streaming.refused import RefusedStream
 from seglog.spark.streaming.stream_options import parse_stream_options
 
 __all__ = ["SeglogDataSource"]
@@ -49,8 +50,15 @@ class SeglogDataSource(DataSource):
 
     @in_one_sentence
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of micro-batches. Raises as `reader` does."""
-        return SeglogStreamReader(parse_stream_options(self.options), check_schema(schema))
+        """A reader of micro-batches. What `reader` raises, and ValueError for a table, is raised by
+        its first call."""
+        try:
+            if _asks_for_table(self.options):
+                raise ValueError("Option 'table': a stream reads records; read tables with "
+                                 "spark.read.")
+            return SeglogStreamReader(parse_stream_options(self.options), check_schema(schema))
+        except ValueError as error:
+            return RefusedStream(error)
 
     @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
