@@ -105,6 +105,7 @@ def _run_by_frame(spark: SparkSession, tasks: Sequence[SeglogPartition], decodin
 
 
 def _count(task: SeglogPartition, decoding: DecodeOptions, exact: bool) -> RecordCount:
+    task.require_seen()
     return sum((count_range(planned, decoding, exact=exact, where=task.where or LOCAL)
                 for planned in task.ranges), RecordCount())
 

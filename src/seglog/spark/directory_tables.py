@@ -27,7 +27,7 @@ from seglog.objects import StorageOptions
 from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, finding_row
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
-from seglog.spark.locations import directories, require_local
+from seglog.spark.locations import directories, require_local, require_seen
 from seglog.spark.option_values import java_pattern
 from seglog.spark.read_options import SPLIT_BYTES, ReadOptions, parse_options
 from seglog.spark.table_columns import Columns, alternate, arrow_schema, row_batches, struct_type
@@ -253,6 +253,7 @@ class TableReader(CheckedOnArrival, DataSourceReader):
             yield from self._rows_of_ranges(partition)
         elif isinstance(partition, _Directories):
             for found in partition.found:
+                require_seen(found.data_dir)
                 rows = TABLES[self._name].rows
                 assert rows is not None
                 with self._passing(found):
@@ -294,6 +295,7 @@ class TableReader(CheckedOnArrival, DataSourceReader):
 
     def _rows_of_ranges(self, task: _Ranges) -> Iterator[pa.RecordBatch]:
         for found, planned in task.pieces:
+            require_seen(found.data_dir)
             with self._passing(found):
                 yield from self._to_batches(found, contents.batches(
                     planned, self._options.storage))
@@ -359,6 +361,7 @@ class _Sized:
 def _scrub_rows(task: _Scrub) -> Iterator[dict[str, Any]]:
     yield from task.rows
     for path, piece in task.pieces:
+        require_seen(path)
         if isinstance(piece, SegmentsPiece):
             found = piece.findings()
         else:

@@ -11,6 +11,7 @@ import difflib
 import errno
 import fnmatch
 import os
+import platform
 import re
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +21,7 @@ from seglog.objects.urls import is_url
 from seglog.storage.paths import DirectoryKind, leads_to_directory, parse_directory_name
 from seglog.storage.place import PlaceKind, identify
 
-__all__ = ["directories", "require_local"]
+__all__ = ["directories", "require_local", "require_seen"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//([^/]*))?(/.*)", re.DOTALL)
 _MAGIC = re.compile(r"[*?\[{]")
@@ -57,6 +58,15 @@ def require_local(paths: Sequence[str], what: str) -> None:
         if is_url(path) and not path.lower().startswith("file:"):
             raise ValueError(f"{what} reads directories, not {path}: read URLs with spark.read, or "
                              "copy the objects to a directory.")
+
+
+def require_seen(path: str, otherwise: str = "") -> None:
+    """Raises KafkaStorageError for a path of the driver that this machine does not have, also
+    `otherwise`. An executor without the data must not take its files for lost."""
+    if not is_url(path) and not os.path.exists(path):
+        raise KafkaStorageError(
+            errno.ENOENT, f"this is not on {platform.node()}{otherwise and f', {otherwise}'}: the "
+            "driver and every executor must see the data under the same path", path)
 
 
 def _divided(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from seglog.errors import (
 )
 from seglog.model import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, TopicPartition
 from seglog.spark.filters import INT64_MIN, Pushed
-from seglog.spark.locations import directories
+from seglog.spark.locations import directories, require_seen
 from seglog.spark.offset_ranges import OffsetRange, divide
 from seglog.spark.option_values import java_pattern
 from seglog.spark.read_options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, ReadOptions
@@ -59,6 +60,12 @@ class SeglogPartition(InputPartition):
     topic_partition: TopicPartition
     ranges: Sequence[LogRange]
     where: Files | None = None
+
+    def require_seen(self) -> None:
+        """Raises KafkaStorageError on a machine without the data directory. A tier is no directory
+        of the partition."""
+        if self.where is None and self.ranges:
+            require_seen(os.path.dirname(os.path.dirname(self.ranges[0].file)))
 
     def __repr__(self) -> str:
         size = sum(part.size for part in self.ranges)

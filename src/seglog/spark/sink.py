@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from seglog.fragments import Fragment, FragmentWriter, Job, StreamBatch, check_target, publish
 from seglog.spark.executors import CheckedOnArrival
+from seglog.spark.locations import require_seen
 from seglog.spark.sink_options import check_columns, parse_sink_options
 from seglog.spark.sink_task import RowPartitioner
 
@@ -67,6 +68,7 @@ class _Sink(CheckedOnArrival):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Runs on an executor. After any failure, no file of this attempt remains."""
+        require_seen(self.job.path("job"), "or this job has ended")
         context = TaskContext.get()
         assert context is not None
         options = self.options

@@ -56,6 +56,7 @@ class SeglogReader(CheckedOnArrival, DataSourceReader):
                                  on_damage=self._options.on_damage,
                                  row_filter=self._pushed.row_filter)
         with without_traceback():
+            partition.require_seen()
             try:
                 for planned in partition.ranges:
                     for columns in decode_range(

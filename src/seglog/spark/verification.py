@@ -8,6 +8,7 @@ all disks are read at the same time. Nothing is written, created or locked.
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from seglog.scrub import (
 )
 from seglog.spark.table_columns import alternate
 from seglog.spark.finding_rows import finding_batches, findings_schema
+from seglog.spark.locations import require_seen
 from seglog.spark.spark_session import context_of, register, session
 from seglog.storage.ranges import pack
 
@@ -156,10 +158,14 @@ def _announce(scrubs: Iterable[DirectoryScrub], listener: LoadListener, threads:
 # ---- on the executors --------------------------------------------------------------------------
 
 def _check_all(pieces: list[SegmentsPiece]) -> list[list[SegmentCheck]]:
+    for piece in pieces:
+        require_seen(os.path.dirname(piece.path))
     return [piece.check() for piece in pieces]
 
 
 def _judge_all(pieces: list[PartitionPiece]) -> list[PartitionReport | None]:
+    for piece in pieces:
+        require_seen(os.path.dirname(piece.listing.path))
     return [piece.judge() for piece in pieces]
 
 
