@@ -7,6 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import pytest
 
 import seglog
 from seglog._native.murmur2 import murmur2
+from seglog.config import LogConfig
 from seglog.fragments import check_target
 from seglog.spark import register
 from seglog.spark.sink import _column
@@ -198,14 +200,37 @@ def test_columns_are_refused_as_by_the_kafka_sink(session: SparkSession, schema:
 @pytest.mark.parametrize(("name", "value"), [
     ("num.partitions", "0"), ("num.partitions", "x"), ("batch.size", "-1"),
     ("kafka.segment.bytes", "13"), ("segment.bytes", "2147483648"), ("compression.type", "rar"),
-    ("path", " ")])
+    ("num.partitions", "2147483647"), ("path", " "), ("path", "s3://bucket/data"),
+    ("path", "hdfs://node/data"), ("path", "file://node/data")])
 def test_options_are_refused(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=r"Option '|writes to a path"):
+    with pytest.raises(ValueError, match=r"Option '|writes to a |names the host 'node'"):
         parse_sink_options({"path": "/data", name: value})
+
+
+@pytest.mark.parametrize(("name", "meant"), [
+    ("numPartitions", "num.partitions"), ("partitions", "num.partitions"), ("Topics", "topic"),
+    ("kafka.num.partitons", "num.partitions"), ("compression", "compression.type"),
+    ("log.segment.bytes", "segment.bytes")])
+def test_a_misspelt_option_is_refused(name: str, meant: str) -> None:
+    """It would be ignored, and a topic would get one partition."""
+    with pytest.raises(ValueError, match=f"is unknown; did you mean '{meant}'"):
+        parse_sink_options({"path": "/data", name: "1"})
+
+
+def test_settings_of_topics_and_clients_are_ignored() -> None:
+    """Also those whose names are near to an option's, such as segment.index.bytes."""
+    names = [field.name.replace("_", ".") for field in fields(LogConfig)]
+    names += ["kafka.bootstrap.servers", "kafka.acks", "kafka.linger.ms", "kafka.max.request.size",
+              "checkpointLocation", "queryName", "outputMode", "mode", "location", "provider"]
+    known = {"compression.type", "segment.bytes", "index.interval.bytes", "max.message.bytes"}
+    assert parse_sink_options({"path": "/data"} | {
+        name: "x" for name in names if name not in known}) == SinkOptions("/data")
 
 
 def test_options() -> None:
     assert parse_sink_options({"PATH": "/data"}) == SinkOptions("/data")
+    for path in ("file:/data", "file:///data", "file://localhost/data"):
+        assert parse_sink_options({"path": path, "topic": " t "}) == SinkOptions("/data", "t")
     assert parse_sink_options({
         "path": "/data", "topic": "t", "kafka.bootstrap.servers": "ignored", "Num.Partitions": "5",
         "kafka.compression.type": "LZ4", "kafka.batch.size": "1000", "segment.bytes": "2000",

@@ -21,7 +21,7 @@ from seglog.objects.urls import is_url
 from seglog.storage.paths import DirectoryKind, leads_to_directory, parse_directory_name
 from seglog.storage.place import PlaceKind, identify
 
-__all__ = ["directories", "require_local", "require_seen"]
+__all__ = ["directories", "local_directory", "require_local", "require_seen"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//([^/]*))?(/.*)", re.DOTALL)
 _MAGIC = re.compile(r"[*?\[{]")
@@ -58,6 +58,15 @@ def require_local(paths: Sequence[str], what: str) -> None:
         if is_url(path) and not path.lower().startswith("file:"):
             raise ValueError(f"{what} reads directories, not {path}: read URLs with spark.read, or "
                              "copy the objects to a directory.")
+
+
+def local_directory(text: str) -> str:
+    """The path of a directory to write to, without its `file:` prefix. Raises ValueError for
+    another file system, and as `given_path`."""
+    if is_url(text) and not text.lower().startswith("file:"):
+        raise ValueError(f"format('seglog') writes to a local directory, not to {text}: write to a "
+                         "directory, and copy it there.")
+    return given_path(_local(text))
 
 
 def require_seen(path: str, otherwise: str = "") -> None:

@@ -7,15 +7,18 @@ for a client are ignored.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Final
 
 from pyspark.sql.types import (
     ArrayType, BinaryType, DataType, DoubleType, IntegerType, StringType, StructType, TimestampType,
 )
 
+from seglog.config import LogConfig
+from seglog.spark.locations import local_directory
 from seglog.spark.source_schema import HEADERS
 from seglog.storage.codecs import CODEC_NAMES
 
@@ -28,6 +31,13 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
 }
 _INT_MAX: Final = 2**31 - 1
 _SEGMENT_BYTES_MIN: Final = 14  # Kafka's minimum of segment.bytes
+#: A broker creates at most 10,000 at once (ReplicationControlManager); each is a directory.
+_PARTITIONS_MAX: Final = 1_000_000
+_NAMES: Final = ("path", "topic", "num.partitions", "compression.type", "batch.size",
+                 "segment.bytes", "index.interval.bytes", "max.message.bytes")
+#: Kafka's topic settings. One that a write does not take is ignored, however near its name is.
+_OF_TOPICS: Final = frozenset(field.name.replace("_", ".") for field in fields(LogConfig))
+_NEAR: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +55,10 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Parses the options of a write (case-insensitive names). Raises ValueError."""
+    """Parses the options of a write (case-insensitive names). Raises ValueError, also for a name
+    that nearly is one of them."""
     given = {name.lower().removeprefix("kafka."): value for name, value in options.items()}
+    _check_names(given)
     path = given.get("path", "").strip()
     if not path:
         raise ValueError("format('seglog') writes to a path: one Kafka data directory, as in "
@@ -56,9 +68,10 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     if codec not in CODEC_NAMES:
         raise ValueError(f"Option 'compression.type' must be one of {', '.join(CODEC_NAMES)}, "
                          f"got '{codec}'.")
-    default = SinkOptions(path)
+    default, topic = SinkOptions(path), given.get("topic")
     return SinkOptions(
-        path, given.get("topic"), _number(given, "num.partitions", None, 1), codec,
+        local_directory(path), None if topic is None else topic.strip(),
+        _number(given, "num.partitions", None, 1, _PARTITIONS_MAX), codec,
         _number(given, "batch.size", default.batch_bytes, 1) or default.batch_bytes,
         _number(given, "segment.bytes", default.segment_bytes, _SEGMENT_BYTES_MIN)
         or default.segment_bytes,
@@ -66,13 +79,21 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         _number(given, "max.message.bytes", default.max_message_bytes, 0) or 0)
 
 
-def _number(given: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:
+def _check_names(given: Iterable[str]) -> None:
+    for name in given:
+        near = difflib.get_close_matches(name, _NAMES, 1, _NEAR)
+        if near and near[0] != name and name not in _OF_TOPICS:
+            raise ValueError(f"Option '{name}' is unknown; did you mean '{near[0]}'?")
+
+
+def _number(given: Mapping[str, str], name: str, default: int | None, least: int,
+            most: int = _INT_MAX) -> int | None:
     text = given.get(name)
     if text is None:
         return default
     if not re.fullmatch(r"\d{1,10}", text.strip(), re.ASCII) \
-            or not least <= int(text) <= _INT_MAX:
-        raise ValueError(f"Option '{name}' must be a number from {least} to {_INT_MAX}, "
+            or not least <= int(text) <= most:
+        raise ValueError(f"Option '{name}' must be a number from {least} to {most}, "
                          f"got '{text}'.")
     return int(text)
 
