@@ -143,11 +143,6 @@ class DirectoryScrub:
         """The number of partition directories that could be listed."""
         return len(self._partitions)
 
-    @property
-    def topic_partitions(self) -> set[TopicPartition]:
-        """The verified topic partitions."""
-        return {one.state.inputs.topic_partition for one in self._partitions.values()}
-
     def segment_counts(self) -> dict[str, tuple[int, int]]:
         """By partition directory: the number of segments, and of those that a start would recover.
         """

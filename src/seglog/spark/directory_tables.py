@@ -26,6 +26,7 @@ from seglog.model import TopicPartition
 from seglog.objects import StorageOptions
 from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, finding_row
 from seglog.spark.executors import CheckedOnArrival
+from seglog.spark.failures import in_one_sentence, without_traceback
 from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
 from seglog.spark.locations import directories, require_local, require_seen
 from seglog.spark.option_values import java_pattern
@@ -224,6 +225,7 @@ class TableReader(CheckedOnArrival, DataSourceReader):
         types = dict(TABLES[name].columns)
         self._columns: Columns = [(field, types[field]) for field in schema.fieldNames()]
 
+    @in_one_sentence
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the query. Raises KafkaStorageError for a path without logs,
         UnknownTopicOrPartitionError for a missing topic or partition."""
@@ -245,6 +247,10 @@ class TableReader(CheckedOnArrival, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task. A file that cannot be read or parsed raises its typed error;
         failOnDataLoss=false skips it with a warning."""
+        with without_traceback():
+            yield from self._batches_of(partition)
+
+    def _batches_of(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, _Scrub):
             names = [name for name, _ in self._columns]
             for batch in finding_batches(_scrub_rows(partition)):
@@ -338,9 +344,12 @@ class TableReader(CheckedOnArrival, DataSourceReader):
         options = LoadOptions(LoadLevel.VERIFY)
         is_limited = any((self._options.assign, self._options.subscribe,
                           self._options.subscribe_pattern))
+        paths = directories(self._options.paths)
+        if is_limited:
+            self._check_named({one.topic_partition for path in paths
+                               for one in find_directories(path)})
         scrubs = [DirectoryScrub(path, options, self._wants if is_limited else None)
-                  for path in directories(self._options.paths)]
-        self._check_named({tp for one in scrubs for tp in one.topic_partitions})
+                  for path in paths]
         known = [finding_row(one.path, found) for one in scrubs for found in one.findings]
         target = self._options.split_bytes or SPLIT_BYTES
         pieces = alternate([

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from seglog.fragments import Fragment, FragmentWriter, Job, StreamBatch, check_target, publish
 from seglog.spark.executors import CheckedOnArrival
+from seglog.spark.failures import in_one_sentence
 from seglog.spark.locations import require_seen
 from seglog.spark.sink_options import check_columns, parse_sink_options
 from seglog.spark.sink_task import RowPartitioner
@@ -66,6 +67,7 @@ class _Sink(CheckedOnArrival):
         check_columns(schema, self.options.topic)
         self.job = Job.begin(check_target(self.options.path), _driver_pid())
 
+    @in_one_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Runs on an executor. After any failure, no file of this attempt remains."""
         require_seen(self.job.path("job"), "or this job has ended")
@@ -81,6 +83,7 @@ class _Sink(CheckedOnArrival):
             return _TaskMessage(self.job, writer.finish(), rows.counts,
                                 context.getLocalProperty(_QUERY_ID))
 
+    @in_one_sentence
     def commit(self, messages: list[WriterCommitMessage | None],
                batchId: int | None = None) -> None:
         """Runs on the driver: publishes the fragments of the messages, in task order, or raises and
