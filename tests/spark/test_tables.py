@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from seglog.dump.decoders import offsets_decoder
@@ -17,6 +18,7 @@ from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
 from seglog.recovery.rows import finding_row
 from seglog.spark import register
+from seglog.spark.directory_tables import TableReader, table_schema
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.producer_state import read_snapshot
 
@@ -269,6 +271,27 @@ def test_filters_and_replicas(tables: SparkSession, golden: Path, tmp_path: Path
             found = {row.directory for row in table(tables, name, root, **options).collect()}
             assert found - {None} <= {f"{topic}-0"}, options
         assert table(tables, "segments", root, **options).count() > 0
+
+
+def test_times_that_spark_cannot_hold_are_null(tmp_path: Path) -> None:
+    """A log holds 64 bits of ms, Spark as many of microseconds: 292 thousand years."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    largest = (2**63 - 1) // 1000
+    stamps = [5, largest, largest + 1, 1 << 62]
+    (folder / f"{0:020d}.log").write_bytes(b"".join(
+        one_record(offset, stamp) for offset, stamp in enumerate(stamps)))
+    given = {"path": str(tmp_path), "table": "batches", "columns": "base_timestamp,max_timestamp"}
+    reader = TableReader(given, table_schema(given))
+    found = [batch.column(number).cast(pa.int64()).to_pylist() for task in reader.partitions()
+             for batch in reader.read(task) for number in range(2)]
+    assert found == [[5000, largest * 1000, None, None]] * 2
+
+
+def one_record(offset: int, stamp: int) -> bytes:
+    builder = RecordBatchBuilder(base_offset=offset)
+    builder.append(stamp, None, b"value")
+    return builder.build()
 
 
 def test_columns(tables: SparkSession, golden: Path) -> None:

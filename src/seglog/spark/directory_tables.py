@@ -44,6 +44,8 @@ __all__ = ["TABLES", "TableReader", "table_schema"]
 _log = logging.getLogger("seglog.spark")
 
 OFFSETS_TOPIC = "__consumer_offsets"
+#: The largest time in ms that Spark's microseconds in 64 bits hold.
+_MS_MAX: Final = (2**63 - 1) // 1000
 _WHERE: Final = (("path", "string"), ("directory", "string"), ("topic", "string"),
                  ("partition", "int"))
 #: Directories whose small files one task reads.
@@ -380,7 +382,7 @@ def _scrub_rows(task: _Scrub) -> Iterator[dict[str, Any]]:
 
 
 def _array(values: contents.Column, kind: str, has_missing: bool) -> pa.Array:
-    """A column; with `has_missing`, -1 becomes null."""
+    """A column; with `has_missing`, -1 becomes null, as does a time that Spark cannot hold."""
     [arrow_type] = arrow_schema([("", kind)]).types
     if kind == "string":
         return next(iter(row_batches(({"": value} for value in values),
@@ -392,5 +394,7 @@ def _array(values: contents.Column, kind: str, has_missing: bool) -> pa.Array:
     else:
         numbers = pa.array(values)
     if kind == "timestamp":
-        return pc.multiply(numbers.cast(pa.int64()), 1000).cast(arrow_type)
+        stamps = numbers.cast(pa.int64())
+        fits = pc.and_(pc.less_equal(stamps, _MS_MAX), pc.greater_equal(stamps, -_MS_MAX))
+        return pc.multiply(pc.if_else(fits, stamps, None), 1000).cast(arrow_type)
     return numbers.cast(arrow_type)
