@@ -58,7 +58,8 @@ def test_options_of_kafka_and_spark_pass() -> None:
                    "kafka.security.protocol": "SSL", "groupIdPrefix": "p", "failOnDataLoss": "true",
                    "kafkaConsumer.pollTimeoutMs": "512", "fetchOffset.numRetries": "3",
                    "fetchOffset.retryIntervalMs": "10", "topic": "t", "mergeSchema": "true",
-                   "recursiveFileLookup": "true", "spark.custom": "x", "_internal": "y"})
+                   "recursiveFileLookup": "true", "spark.custom": "x", "_internal": "y",
+                   "endAt": "logEnd"})
 
 
 def test_options_of_streams_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -126,10 +127,13 @@ def test_patterns_are_javas_and_match_anywhere(pattern: str, found: str, passed_
     ({"startingOffsets": '{"a":{"2147483648":9}}'}, "expects e.g."),
     ({"startingOffsets": '{"a":{"0":9223372036854775808}}'}, "expects e.g."),
     ({"startingOffsets": "[" * 100_000}, "expects e.g."),
+    ({"assign": '{"\\ud800":[0]}'}, "expects e.g."),
+    ({"endAt": "highWatermark"}, "a batch query ends at the high watermarks with"),
     ({"colums": "offset"}, "'colums' is unknown; did you mean 'columns'"),
     ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ({"kafka.isolation.levl": "read_committed"}, "did you mean 'kafka.isolation.level'"),
     ({"somethingElse": "1"}, "'somethingelse' is unknown to format"),
+    ({"location": "/d", "option.path": "/d"}, "use CREATE TEMPORARY VIEW ... USING seglog"),
 ])
 def test_what_is_refused(given: dict[str, str], words: str) -> None:
     base = {"path": "/d"} if given else {}

@@ -38,6 +38,10 @@ def check_names(given: Iterable[str]) -> None:
     """Raises ValueError for the first unknown option, with the nearest known name. `given` holds
     lower-case names."""
     for name in given:
+        if name == "location":
+            raise ValueError("format('seglog') cannot be a table of Spark's catalog, because Spark "
+                             "reads one without its options: use CREATE TEMPORARY VIEW ... USING "
+                             "seglog.")
         if name in _KNOWN:
             continue
         is_clients = name.startswith(_PREFIXES)

@@ -52,6 +52,7 @@ def json_object(text: str, option: str, example: str) -> dict[str, Any]:
     """Parses a JSON object."""
     try:
         parsed = json.loads(text)
+        json.dumps(parsed, ensure_ascii=False).encode()  # refuses half a surrogate pair
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):

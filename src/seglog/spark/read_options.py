@@ -204,7 +204,8 @@ def _assign(text: str) -> frozenset[TopicPartition]:
 
 
 def _check_stream_only(given: Mapping[str, str]) -> None:
-    """Warns of ignored streaming options; raises ValueError if they contradict each other."""
+    """Warns of ignored streaming options; raises ValueError if they contradict each other, and for
+    an end that only a stream has."""
     if "maxoffsetspertrigger" in given and "minoffsetspertrigger" in given:
         values = []
         for name in ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"):
@@ -218,6 +219,10 @@ def _check_stream_only(given: Mapping[str, str]) -> None:
     for name in _STREAM_ONLY:
         if name.lower() in given:
             _log.warning("%s option ignored in batch queries", name)
+    if given.get("endat", "logEnd").strip().lower() != "logend":
+        raise ValueError("Option 'endAt' is for streams: a batch query ends at the high watermarks "
+                         "with the endingOffsets that seglog.spark.end_offsets(..., "
+                         "endAt='highWatermark') returns.")
 
 
 def _bound(given: Mapping[str, str], side: str, default: int) -> OffsetBound:
