@@ -222,6 +222,16 @@ def test_decode_in_sql(spark: SparkSession, frame: DataFrame) -> None:
             spark.sql(f"SELECT * FROM {query}").collect()
 
 
+def test_decode_in_sql_of_large_arrow_types(spark: SparkSession, frame: DataFrame) -> None:
+    chunks(spark, batch(3)).createOrReplaceTempView("large_chunks")
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        found = spark.sql("SELECT * FROM decode_batches(TABLE(large_chunks))")
+        assert sorted(offsets(found)) == [0, 1, 2]
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+
+
 @pytest.mark.parametrize(("options", "said"), [
     ({"mode": "STRICT"}, "mode is FAILFAST, DROPMALFORMED or PERMISSIVE, not 'STRICT'"),
     ({"column": "absent"}, "no column 'absent'; there are id, content"),

@@ -131,7 +131,8 @@ class _InArrow:
         """The rows of every value in the binary column of a table, or in an array."""
         column = chunks
         if isinstance(chunks, pa.RecordBatch):
-            names = [field.name for field in chunks.schema if pa.types.is_binary(field.type)]
+            names = [field.name for field in chunks.schema if pa.types.is_binary(field.type)
+                     or pa.types.is_large_binary(field.type)]
             column = chunks.column(_chosen(names))
         named = "FAILFAST" if mode is None or not len(mode) else mode[0].as_py()
         for data in column:
