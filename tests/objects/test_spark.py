@@ -13,7 +13,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'se
 
 from seglog.spark import register
 from seglog.spark.read_options import parse_options
+from seglog.spark.replica_table import replica_rows
+from tests.objects.faulty import Faulty
 from tests.objects.hdfs import LOGS
+from tests.objects.server import options_of
 from tests.support.documents import examples_of
 from tests.spark.conftest import spark  # noqa: F401  (a fixture)
 
@@ -115,6 +118,16 @@ def test_the_example_of_the_page(session: Any, s3: dict[str, str]) -> None:
     names = {"spark": session, "s3": s3}
     exec(example, names)
     assert names["df"].count() > 100
+
+
+def test_replicas_in_a_bucket(faulty: Faulty, golden: Path) -> None:
+    """The options of the store also open the logs that are compared."""
+    clean = golden / "real" / "clean"
+    for name in ("a", "b"):
+        shutil.copytree(clean / "txn-0", faulty.root / "data" / name / "txn-0")
+    found = list(replica_rows(["s3://data/a", "s3://data/b"], {**options_of(faulty.port)}))
+    assert [(row[2], row[3], row[-1]) for row in found] == [
+        ("s3://data/a/txn-0", True, None), ("s3://data/b/txn-0", False, None)]
 
 
 def test_a_wrong_secret_is_one_sentence_without_it(session: Any, s3: dict[str, str]) -> None:

@@ -36,7 +36,7 @@ def replica_rows(path: str | list[str], options: dict[str, object]
     """The rows of `replicas`."""
     given = parse_options(query_options(path, options))
     for tp, found in sorted(choose_directories(given).items()):
-        choice = choose_replica(tp, found)
+        choice = choose_replica(tp, found, given.storage)
         for replica in choice.replicas:
             is_read = replica is choice.chosen
             error = None if replica.error is None else str(replica.error)
