@@ -19,6 +19,7 @@ from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.recovery import claims
 from seglog.recovery.claims import Claims, _most_records, claims_after
 from seglog.recovery.scans import Extent
+from seglog.storage.codecs import CODECS
 from tests.oracle.legacy import Message, encode, wrap
 
 BASE = 13000
@@ -73,9 +74,12 @@ def test_a_torn_batch(tmp_path: Path) -> None:
         claims = log.claims(tmp_path / "log", 0, bytes(log.data[:size]))
         assert claims == Claims(1, 19, 13741, 13759)
         assert str(claims) == "up to 19 records in 1 batch, offsets 13741 to 13759"
-    # The count is truncated, the offsets are not; then these are; then there is no batch.
-    assert log.claims(tmp_path / "log", 0, bytes(log.data[:40])) == Claims(1, 19, 13741, 13759)
-    assert log.claims(tmp_path / "log", 0, bytes(log.data[:20])) == Claims(unread_bytes=20)
+    # The count is truncated, the offsets are not; then these are.
+    for size in (40, 27):
+        assert log.claims(tmp_path / "log", 0, bytes(log.data[:size])) == Claims(
+            1, 19, 13741, 13759)
+    for size in (26, 20):
+        assert log.claims(tmp_path / "log", 0, bytes(log.data[:size])) == Claims(unread_bytes=size)
     assert "20 bytes without a readable batch header" in str(Claims(unread_bytes=20))
     assert not Claims() and Claims(unread_bytes=1)
     assert str(Claims(1, 2)) == "up to 2 records in 1 batch", "of which no offset is known"
@@ -235,10 +239,28 @@ def test_a_length_that_leads_into_a_batch_hides_it_from_nobody(tmp_path: Path) -
 
 @pytest.mark.parametrize(("count", "records"), [(-1, 2), (0, 0), (1, 1), (2, 2), (3, 2)])
 def test_a_count_is_taken_unless_it_is_negative(tmp_path: Path, count: int, records: int) -> None:
-    """Also that of a batch which a compaction emptied."""
+    """Also that of a batch which a compaction emptied, and of a torn one."""
     log = pairs(1)
     struct.pack_into(">i", log.data, 57, count)
-    assert log.claims(tmp_path / "log", 0) == Claims(1, records, BASE, BASE + 1)
+    for size in (len(log.data), len(log.data) - 1):
+        assert log.claims(tmp_path / "log", 0, bytes(log.data[:size])) == Claims(
+            1, records, BASE, BASE + 1)
+
+
+def test_a_batch_of_an_unknown_codec_is_unread(tmp_path: Path) -> None:
+    """Its offsets are missing then."""
+    log = pairs(2)
+    log.data[22] = len(CODECS)  # the low byte of its attributes
+    assert log.claims(tmp_path / "log", 0) == Claims(2, 4, BASE, BASE + 3, log.batches[1][0])
+
+
+def test_missing_offsets_end_before_the_next_batch(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that one is not counted any more."""
+    monkeypatch.setattr(claims, "_PASSES_MAX", 0)
+    log = pairs(2)
+    struct.pack_into(">q", log.data, 0, 5)
+    assert log.claims(tmp_path / "log", 0) == Claims(1, 2, BASE, BASE + 1, len(log.data))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -382,7 +404,9 @@ def test_damage_below_the_recovery_point_is_said_to_stay(killed: Path, capsys: C
     (2, 0, 5, -1, 700, 5), (2, 0, 0, 5, 700, 5), (2, 0, -3, 500, 70, 10), (2, 0, 5, 0, 700, 0),
     # An old message is one record; a wrapper has no count, and at least one.
     (1, 0, 1, -1, 700, 1), (1, 0, 9, -1, 700, 1), (1, 1, 9, -1, 700, 9), (1, 1, 1, -1, 700, 1),
-    (1, 1, 0, -1, 700, 1), (1, 1, -3, -1, 700, 1)])
+    (1, 1, 0, -1, 700, 1), (1, 1, -3, -1, 700, 1),
+    # No more than its bytes hold: gzip makes up to 1032 of one, and a message has at least 26.
+    (1, 1, 10**6, -1, 3, 52 * 1032 // 26)])
 def test_a_batch_claims_at_most(magic: int, codec: int, offsets: int, count: int, room: int,
                                 most: int) -> None:
     row = np.zeros(1, BATCH_DTYPE)
