@@ -9,6 +9,7 @@ import pytest
 
 from seglog.config import LogConfig
 from seglog.model import AbortedTxn, TopicPartition
+from seglog.recovery import split
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.overlay import OverlayDisk
@@ -109,6 +110,35 @@ def test_the_end_of_a_chunk_is_found_before_its_batches_are_read(
         with pytest.raises(LoaderFailure) as caught:
             write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
         assert caught.value.kafka_error == expected
+
+
+UNREADABLE, FOLLOWING, WRONG = of_size(at(1), 42), at(9), of_size(at(10), 20)
+FULL = len(at(0)) + len(UNREADABLE)  # a chunk is shorter
+
+
+@pytest.mark.parametrize(("following", "chunk", "error"), [
+    (at(FAR), 1 << 20, "IndexOutOfBoundsException"),  # it begins the next segment
+    (FOLLOWING, 1 << 20, "CorruptRecordException"),
+    (b"", FULL, "CorruptRecordException"), (FOLLOWING, FULL, "IndexOutOfBoundsException")])
+def test_a_chunk_ends_before_the_batch_that_fills_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, following: bytes, chunk: int,
+        error: str) -> None:
+    """LogSegment.appendChunkFromFile: Kafka finds no wrong size behind the chunk of the batch that
+    it cannot read. A batch that fills a chunk begins the next one."""
+    monkeypatch.setattr(split, "_CHUNK_BYTES", chunk)
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + UNREADABLE + following + WRONG)
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    with pytest.raises(LoaderFailure) as caught:
+        write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    assert caught.value.kafka_error == error
+
+
+def test_an_index_without_room_for_its_last_entry_ends_a_split(tmp_path: Path) -> None:
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + at(FAR))
+    disk, config = RealDisk(str(tmp_path)), LogConfig(segment_index_bytes=8)
+    with pytest.raises(LoaderFailure) as caught:
+        write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    assert caught.value.kafka_error == "BufferOverflowException"
 
 
 def test_the_new_logs_are_durable_before_they_replace_the_old_one(
