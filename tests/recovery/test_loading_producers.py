@@ -1,0 +1,47 @@
+"""The batches from which a load reads the producers (UnifiedLog.rebuildProducerState)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.model import TopicPartition
+from seglog.recovery.disk import RealDisk
+from seglog.recovery.loaded_segments import LoadedSegments
+from seglog.recovery.loading_producers import LoadingProducers, rebuild_producers
+from seglog.recovery.partition_plan import LoadLevel, check_partition
+from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
+from tests.log.test_fast_path import batch
+from tests.recovery.test_log_loader import CONFIG, written
+
+
+def sent(*offsets: int) -> bytes:
+    """A batch of two records at each offset, by the producer of that number."""
+    return b"".join(offset.to_bytes(8, "big") + batch(2, producer=offset, sequence=0)[8:]
+                    for offset in offsets)
+
+
+def producers(path: Path, start: int, end: int, limit: int | None) -> list[int]:
+    """The producers of a log without snapshots that begins at `start`."""
+    disk = RealDisk(str(path))
+    segments = LoadedSegments(disk, CONFIG, check_partition(str(path), LoadLevel.KAFKA).segments)
+    found = LoadingProducers(TopicPartition("t", 0), Snapshots(
+        disk, SnapshotNames(), SnapshotNames(), lambda finding: None), None, lambda: 0)
+    rebuild_producers(found, segments, start, end, limit=limit)
+    return sorted(one.producer_id for one in found.state.entries)
+
+
+@pytest.mark.parametrize(("start", "end", "expected"), [
+    (0, 8, [0, 2, 4, 6]), (0, 6, [0, 2, 4]), (0, 4, [0, 2]), (2, 8, [2, 4, 6]), (6, 8, [6]),
+    (6, 7, [])])  # the batch that holds the end is not read
+def test_producers_are_those_between_the_start_and_the_end(
+        tmp_path: Path, start: int, end: int, expected: list[int]) -> None:
+    path = written(tmp_path / "t-0", {0: sent(0, 2), 4: sent(4, 6)})
+    assert producers(path, start, end, None) == expected
+
+
+def test_producers_before_a_segment_are_those_below_its_base(tmp_path: Path) -> None:
+    """Also if the segment before it has later offsets."""
+    path = written(tmp_path / "t-0", {0: sent(0, 2, 4), 4: sent(6)})
+    assert producers(path, 0, 4, 4) == [0, 2]
