@@ -130,7 +130,11 @@ def test_a_time_index_keeps_room_for_the_last_entry(tmp_path: Path) -> None:
     with pytest.raises(LoaderFailure, match=r"append to a full time index \(size = 2\)"):
         index.maybe_append(TimestampOffset(7, 17))
     index.append_last(TimestampOffset(7, 17))
+    with pytest.raises(LoaderFailure) as caught:
+        index.append_last(TimestampOffset(8, 18))
+    assert caught.value.kafka_error == "BufferOverflowException"
     assert index.entries == 3 and index.last_entry == TimestampOffset(7, 17)
+    assert (tmp_path / "i").stat().st_size == 3 * TIME_ENTRY.size
 
 
 @pytest.mark.parametrize(("offset", "kept"), [(10, 0), (12, 0), (13, 1), (15, 1), (16, 2), (99, 2)])

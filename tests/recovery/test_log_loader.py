@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.errors import KafkaStorageError, LogLoadError
 from seglog.model import AbortedTxn, TopicPartition
+from seglog.recovery import log_loader
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.inputs import OFFSET_MAX, LoadInputs
+from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, wall_clock_ms
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
 from seglog.recovery.partition_plan import PartitionPlan, check_listing
@@ -100,6 +102,7 @@ def test_a_cut_leaves_no_segment_to_recover(tmp_path: Path) -> None:
 def test_what_a_recovery_cut_before_its_last_entry_failed_is_reported(tmp_path: Path) -> None:
     """LogSegment.recover truncates the log before it adds the last entry of the time index."""
     path, ears = written(tmp_path / "t-0", {0: at(0) + b"x"}), Ears()
+    (path / name(0, ".index")).write_bytes(bytes(16))
     with pytest.raises(LogLoadError) as caught:
         load_log(str(path), inputs(config=LogConfig(segment_index_bytes=8)), listener=ears,
                  quarantine=str(tmp_path / "kept"))
@@ -107,6 +110,7 @@ def test_what_a_recovery_cut_before_its_last_entry_failed_is_reported(tmp_path: 
     assert [(one.code, one.position, one.bytes) for one in ears.found] == [
         ("log-truncated", len(at(0)), 1)]
     assert (path / name(0, ".log")).read_bytes() == at(0)
+    assert (path / name(0, ".index")).read_bytes() == b""
     assert [one.read_bytes() for one in (tmp_path / "kept").iterdir()] == [b"x"]
 
 
@@ -294,3 +298,70 @@ def test_transactions_that_a_recovery_does_not_find_leave_a_segment_that_is_spli
     [split] = [row for row, file in enumerate(files) if file == name(10, ".log.cleaned")]
     assert (emptied < split) is is_missing
     log.close()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_log_may_be_as_large_as_an_int_tells(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    """FileRecords; the segment is opened because its index is missing."""
+    path = written(tmp_path / "t-0", {0: at(0)})
+    (path / name(0, ".index")).unlink()
+    monkeypatch.setattr(log_loader, "_LOG_BYTES_MAX", len(at(0)) - more)
+    if more:
+        with pytest.raises(LogLoadError, match="larger than the maximum allowed segment size"):
+            load(path)
+    else:
+        load(path).close()
+
+
+def test_a_load_creates_time_indexes_and_deletes_indexes_without_a_log(tmp_path: Path) -> None:
+    """LogSegment.sanityCheck, LogLoader.loadSegmentFiles."""
+    path = written(tmp_path / "t-0", {0: at(0), 1: at(1)})
+    (path / name(0, ".timeindex")).unlink()
+    (path / name(5, ".index")).touch()
+    load_log(str(path), inputs(clean=True)).close()
+    assert (path / name(0, ".timeindex")).read_bytes() == b""
+    assert names(path, ".log", ".index") == sorted(
+        name(base, suffix) for base in (0, 1) for suffix in (".log", ".index"))
+
+
+@pytest.mark.parametrize(("base", "file", "end"), [
+    (0, ".timeindex", 2), (1, ".timeindex", 2), (0, ".index", 2), (1, ".index", None),
+    (0, ".txnindex", 2), (1, ".txnindex", None)])
+def test_where_a_log_ends_is_known_without_a_scan_unless_its_last_segment_needs_one(
+        tmp_path: Path, base: int, file: str, end: int | None) -> None:
+    """Of segments without this file, or with a wrong one."""
+    path = written(data_dir(tmp_path / "data") / "t-0", {0: at(0), 1: at(1)})
+    if file == ".txnindex":
+        (path / name(base, file)).write_bytes(encode_entries([AbortedTxn(7, -9, -8, -7)]))
+    else:
+        (path / name(base, file)).unlink()
+    with seglog.open_data_dir(path.parent) as data:
+        assert [one.log_end_offset for one in data.report.partitions] == [end]
+
+
+def test_an_index_that_was_used_is_closed_without_half_an_entry(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AbstractIndex.close trims it. Whole ones stay as they are."""
+    path = written(tmp_path / "t-0", {base: at(base) for base in range(3)})
+    for base in (0, 1):
+        (path / name(base, ".index")).write_bytes(bytes(8 + base))
+    log, resized = load_log(str(path), inputs(clean=True)), list[str]()
+    for base in (0, 1):
+        segment = log.segments.get(base)
+        segment.open_indexes()
+        log.segments.release(segment)
+    resize = log.disk.resize
+
+    def noting(file: str, size: int) -> None:
+        resized.append(file)
+        resize(file, size)
+
+    monkeypatch.setattr(log.disk, "resize", noting)
+    log.close()
+    assert [file for file in resized if not file.startswith(name(2, ""))] == [name(1, ".index")]
+    assert [(path / name(base, ".index")).stat().st_size for base in (0, 1)] == [8, 8]
+
+
+def test_the_clock_of_a_load_counts_milliseconds() -> None:
+    assert abs(wall_clock_ms() - time.time() * 1000) < 60_000

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from seglog.config import LogConfig
-from seglog.model import AbortedTxn, TimestampOffset
+from seglog.model import AbortedTxn, TimestampOffset, TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.next_offset import _BATCHES_PER_CHUNK
 from seglog.recovery.partition_plan import LoadLevel, check_partition
 from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.segment_recovery import recover_extent
+from seglog.storage.producer_state import ProducerState
 from seglog.storage.txn_entries import encode_entries
 from tests.log.test_fast_path import batch
 
@@ -71,6 +73,12 @@ def test_positions_are_bytes_of_the_log_also_in_a_part_of_a_file(tmp_path: Path)
     assert [segment.find(offset) for offset in (4, 5, 6, 7, 8)] == [
         (4, 0), (4, 0), (6, len(one)), (6, len(one)), None]
     assert segment.read_next_offset() == 8
+    overlay.copy(whole, 2 * len(one), 4 * len(one) - 1, log)
+    segment = SegmentFiles(overlay, 4, LogConfig())
+    recovery = recover_extent(4, segment.extent, LogConfig(),
+                              ProducerState(TopicPartition("t", 0), 0))
+    segment.take(recovery, sync=False, index_last=False)
+    assert segment.size == overlay.size(log) == len(one)
 
 
 def test_a_segment_with_room_in_its_indexes_stays_an_object(tmp_path: Path) -> None:
@@ -89,6 +97,27 @@ def test_a_segment_with_room_in_its_indexes_stays_an_object(tmp_path: Path) -> N
     segment.close()
     segments.release(segment)
     assert segments.held == [] and segments.get(0).time_index.entries == 1
+
+
+def test_a_segment_that_is_an_object_again_has_the_same_indexes_open(tmp_path: Path) -> None:
+    """And knows its largest timestamp only if that was asked for."""
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(2, timestamp=4))
+    (tmp_path / f"{0:020d}.index").touch()
+    (tmp_path / f"{0:020d}.timeindex").write_bytes(TIME_ENTRY.pack(4, 1))
+    segments = LoadedSegments(RealDisk(str(tmp_path)), LogConfig(),
+                              check_partition(str(tmp_path), LoadLevel.KAFKA).segments)
+    segments.release(segments.get(0))
+    segment = segments.get(0)
+    assert segment.max_seen is None
+    assert not segment.offset_index.is_open and not segment.time_index.is_open
+    segment.offset_index.open()
+    segments.release(segment)
+    segment = segments.get(0)
+    assert segment.offset_index.is_open and not segment.time_index.is_open
+    segment.max_timestamp()
+    segments.release(segment)
+    segment = segments.get(0)
+    assert segment.offset_index.is_open and segment.max_seen == TimestampOffset(4, 1)
 
 
 def test_a_truncation_cuts_all_indexes(tmp_path: Path) -> None:

@@ -54,13 +54,14 @@ def test_nothing_is_remembered_of_a_snapshot_that_is_gone(tmp_path: Path) -> Non
     assert codes == ["snapshot-corrupt"] * 2
 
 
-@pytest.mark.parametrize(("bases", "kept"), [
-    ([0, 50], [0]), ([0, 20], [0, 30]), ([0, 30], [0, 30]), ([], [30])])
+@pytest.mark.parametrize(("offsets", "bases", "kept"), [
+    ([0, 10, 30], [0, 50], [0]), ([0, 10, 30], [0, 20], [0, 30]), ([0, 10, 30], [0, 30], [0, 30]),
+    ([0, 10, 30], [], [30]), ([0], [], [0])])
 def test_a_snapshot_stays_at_the_base_of_a_segment_and_above_all(
-        tmp_path: Path, bases: list[int], kept: list[int]) -> None:
+        tmp_path: Path, offsets: list[int], bases: list[int], kept: list[int]) -> None:
     """ProducerStateManager.removeStraySnapshots."""
     names = SnapshotNames()
-    for offset in (0, 10, 30):
+    for offset in offsets:
         names.add(offset, snapshot_name(offset))
     snapshots = Snapshots(RealDisk(str(tmp_path)), names, names, lambda found: None)
     snapshots.remove_stray(np.array(bases, np.int64))
