@@ -10,8 +10,10 @@ import pytest
 
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.next_offset import (_BATCHES_PER_CHUNK, find_offset, next_offset_from,
-                                         opened_log)
+                                         opened_log, whole_headers)
 from tests.log.test_fast_path import batch
+from tests.oracle.legacy import Message, encode
+from tests.support.held import open_files
 
 #: Offset, length, leader epoch, magic, and bytes in which the rest of the header does not fit.
 SHORT = struct.pack(">qiib", 2, 14, 0, 2) + bytes(9)
@@ -73,3 +75,41 @@ def test_a_search_reads_no_crc(tmp_path: Path) -> None:
         assert [find_offset(fd, path, 0, end, offset) for offset in (3, 4)] == [
             (2, len(one)), (4, 2 * len(one))]
         assert next_offset_from(fd, path, 0, end, 0, 1) == 6
+
+
+@pytest.mark.parametrize("is_slice", [False, True])
+def test_a_header_that_ends_after_the_file_is_not_whole(tmp_path: Path, is_slice: bool) -> None:
+    """FileLogInputStream.FileChannelRecordBatch.loadBatchHeader."""
+    first, path = batch(2), str(tmp_path / f"{0:020d}.log")
+    Path(path).write_bytes(first + SHORT)
+    end = len(first) + len(SHORT)
+    with opened_log(path) as fd:
+        found = whole_headers(fd, path, 0, end, is_slice=is_slice)
+        assert next(found)["base_offset"].tolist() == [0]
+        with pytest.raises(LoaderFailure) as caught:
+            next(found)
+    assert caught.value.message == (
+        f"Failed to load record batch at position {len(first)} from FileRecords(size={end}, "
+        f"file={path}, start=0, end={end if is_slice else 2**31 - 1})")
+
+
+def test_a_log_that_was_read_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    path.touch()
+    with opened_log(str(path)):
+        assert open_files(tmp_path) == [str(path)]
+    assert open_files(tmp_path) == []
+
+
+@pytest.mark.parametrize(("codec", "payload", "kafka_error", "message"), [
+    (1, bytes(9), "KafkaException", "java.util.zip.ZipException: Not in GZIP format"),
+    (2, b"\x82SNAPPY\0" + bytes(8) + b"\xff" * 4, "SnappyError",
+     "[INVALID_CHUNK_SIZE] chunkSize is too big or negative : -1")])
+def test_an_exception_of_a_codec_is_wrapped_if_it_is_of_io(
+        tmp_path: Path, codec: int, payload: bytes, kafka_error: str, message: str) -> None:
+    """DeepRecordsIterator catches IOException alone."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(encode(Message(3, 1, value=payload, timestamp=5, codec=codec)))
+    with opened_log(str(path)) as fd, pytest.raises(LoaderFailure) as caught:
+        find_offset(fd, str(path), 0, path.stat().st_size, 1)
+    assert (caught.value.kafka_error, caught.value.message) == (kafka_error, message)

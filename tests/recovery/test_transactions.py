@@ -8,8 +8,11 @@ import pytest
 
 import seglog
 from seglog._native.batch import scan_file
+from seglog.config import LogConfig
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.producer_folding import fold_batches
+from seglog.recovery.scans import Extent, SegmentScans
+from seglog.recovery.segment_recovery import RecoveryFailure, recover_extent
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.txn_entries import encode_entries
 from tests.oracle import batch as oracle
@@ -97,3 +100,17 @@ def test_records_are_stable_up_to_the_batch_of_an_open_transaction(tmp_path: Pat
     log = load(path)
     assert (log.log_end_offset, log.first_unstable_offset) == (3, 1)
     log.close()
+
+
+def test_a_recovery_ends_at_the_same_batch_however_it_is_read(tmp_path: Path) -> None:
+    """In one chunk, or with a chunk for each batch: nothing after the refused one counts."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join(map(oracle.encode, (
+        *BEGUN, data(2, 7, False), data(3, 9, False)))))
+    extent, found = Extent(str(path), 0, path.stat().st_size), []
+    for scans in (SegmentScans(), SegmentScans(chunk_bytes=1)):
+        with pytest.raises(RecoveryFailure) as caught:
+            recover_extent(0, extent, LogConfig(), ProducerState(TopicPartition("t", 0), 0),
+                           scans=scans)
+        found.append(caught.value.recovery)
+    assert found[0] == found[1] and found[0].batch_count == 3
