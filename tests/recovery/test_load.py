@@ -222,6 +222,7 @@ def test_directories_of_every_kind(tmp_path: Path) -> None:
             ("directory-name", "e-x")}
         assert {key.topic for key in data.logs} == {
             "a", "__cluster_metadata", os.fsdecode(b"f\xff")}
+        assert {one.log_start_offset for one in data.report.partitions} == {0}
         assert json.loads(data.report.to_json().encode())
 
 
@@ -397,12 +398,33 @@ def test_what_vanishes_during_a_load(tmp_path: Path, level: Any, moment: str,
             assert not one.findings and one.segments == 5
 
 
-@pytest.mark.parametrize(("start", "code"), [(0, set()), (1, {"epochs-beyond-end"})])
-def test_an_epoch_begins_with_an_empty_log(tmp_path: Path, start: int, code: set[str]) -> None:
-    path = partition(data_dir(tmp_path / "k"), "t-0")
+@pytest.mark.parametrize(("end", "start", "code"), [
+    (0, 0, set()), (0, 1, {"epochs-beyond-end"}), (2, 1, set()), (2, 2, {"epochs-beyond-end"})])
+def test_an_epoch_begins_below_the_end_or_with_an_empty_log(
+        tmp_path: Path, end: int, start: int, code: set[str]) -> None:
+    path = partition(data_dir(tmp_path / "k"), "t-0", segments=end + 1)
     (path / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {start}\n")
     report = load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.FULL)).report
     assert codes(report) & {"epochs-beyond-end"} == code
+
+
+def test_a_load_of_one_partition(tmp_path: Path) -> None:
+    root = data_dir(tmp_path / "k")
+    for number in range(3):
+        partition(root, f"t-{number}")
+    report = load_directory(str(root), LoadOptions(only="t-1")).report
+    assert [one.directory for one in report.partitions] == ["t-1"]
+
+
+def test_only_the_last_segment_has_room_in_its_indexes(tmp_path: Path) -> None:
+    """A crash leaves it there."""
+    path = partition(data_dir(tmp_path / "k"), "t-0", segments=2)
+    for base in (0, 1):
+        (path / name(base, ".index")).unlink()
+        (path / name(base, ".index")).write_bytes(bytes(80))
+    report = load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.FULL)).report
+    assert {one.file: one.severity is Severity.INFO for one in report.findings
+            if one.file is not None} == {name(0, ".index"): False, name(1, ".index"): True}
 
 
 @pytest.mark.parametrize("file", ["leader-epoch-checkpoint", "partition.metadata"])

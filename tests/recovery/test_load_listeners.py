@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import seglog
+from seglog._native.scan import list_partition
+from seglog.recovery import partition_plan
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
 from seglog.recovery.load_progress import LogProgress
 from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.segment_loading import SegmentLoading
 from tests.oracle.batch import Batch, Record, encode
 from tests.recovery.test_load import data_dir, name, partition
 
@@ -37,6 +40,9 @@ class Recorder(NullListener):
 
     def segments_loaded(self, directory: str, count: int, thread: int) -> None:
         self.heard.append(("segments_loaded", directory, count))
+
+    def recovery_started(self, directory: str, count: int, size: int) -> None:
+        self.heard.append(("recovery_started", directory, count, size))
 
     def segments_recovered(self, directory: str, count: int, size: int) -> None:
         self.heard.append(("segments_recovered", directory, count))
@@ -61,6 +67,18 @@ def test_a_dry_recovery_reports_each_segment_once(tmp_path: Path) -> None:
     heard = Recorder()
     load_directory(str(root), LoadOptions(LoadLevel.VERIFY), heard)
     assert [one[2] for one in heard.heard if one[0] == "segments_recovered"] == [1, 1, 1, 1]
+    assert heard.heard.count(("recovery_started", "t-0", 4, 4 * len(data))) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_checks_of_a_log_tell_their_progress(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(partition_plan, "CHUNK_SEGMENTS", 2)
+    path, told = partition(data_dir(tmp_path), "t-0", 5), list[int]()
+    loading = SegmentLoading(str(tmp_path), threads, LoadLevel.KAFKA)
+    plan = loading.check(list_partition(str(path)), lambda count, thread: told.append(count))
+    loading.close()
+    assert told == [2, 2, 1] and len(plan.segments) == 5
 
 
 def test_the_progress_of_a_log(tmp_path: Path) -> None:

@@ -79,6 +79,13 @@ def test_offsets_that_go_backwards_empty_a_segment_from_its_base_on(tmp_path: Pa
         "bytes": 2 * len(large), "records": 2, "batches": 2, "severity": "error"}
 
 
+def test_segments_of_zeros_are_removed_from_their_first_offset_on(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    written(root, {0: [batch(2), b"x"], 2: [bytes(9)], 5: [bytes(9)]})
+    assert facts(found(root, "segments-removed"), "file", "offset", "last_offset", "severity") == {
+        "file": name(2, ".log"), "offset": 2, "last_offset": None, "severity": "warning"}
+
+
 def test_bytes_that_claim_nothing_are_a_warning(tmp_path: Path) -> None:
     root = tmp_path / "data"
     written(root, {0: [batch(2), bytes(100)]})
