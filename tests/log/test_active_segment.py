@@ -8,7 +8,7 @@ import pytest
 
 from seglog._native.batch import scan
 from seglog.config import LogConfig
-from seglog.errors import IllegalArgumentError
+from seglog.errors import IllegalArgumentError, LogLoadError
 from seglog.log import active_segment
 from tests.log.test_fast_path import NOW, batch, open_log
 from tests.log.test_segments import Logged
@@ -109,3 +109,17 @@ def test_an_index_entry_is_due_an_interval_after_a_truncation(tmp_path: Path) ->
     for entries in (0, 0, 1):
         made.append()
         assert made.log.active.index_entries == entries
+
+
+@pytest.mark.parametrize(("step", "said"), [(0, r"index \(size = 4\)"),
+                                            (1, r"time index \(size = 2\)")])
+def test_an_index_that_one_append_fills_refuses_its_next_batch(
+        tmp_path: Path, step: int, said: str) -> None:
+    """OffsetIndex.append, TimeIndex.maybeAppend, with the entries that this append has written."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes="0", segment_index_bytes="36")
+    with pytest.raises(LogLoadError, match=f"Attempt to append to a full {said}"):
+        log.append_as_follower(b"".join(
+            offset.to_bytes(8, "big") + batch(timestamp=NOW + step * offset)[8:]
+            for offset in range(9)), 0)
+    assert log.log_end_offset == 0
+    log.close_handlers()

@@ -19,6 +19,7 @@ from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
 from tests.log.test_fast_path import NOW, batch, open_log
+from tests.oracle import legacy
 
 
 def compressed(size: int) -> bytes:
@@ -89,3 +90,16 @@ def test_the_topic_id_is_written_before_the_first_record(tmp_path: Path) -> None
     free.set()
     log.close()
     scheduler.shutdown()
+
+
+def test_old_messages_are_compressed_at_the_topics_level(tmp_path: Path) -> None:
+    """LogValidator converts them with LogConfig.compression."""
+    message, sizes = legacy.encode(legacy.Message(
+        0, 1, b"k", b"".join(b"%d" % n**2 for n in range(900)), NOW)), []
+    for level in ("1", "9"):
+        log = open_log(tmp_path / f"t{level}-0", compression_type="gzip",
+                       compression_gzip_level=level)
+        log.append_as_leader(message, 0)
+        sizes.append(log.size)
+        log.close()
+    assert sizes[0] > sizes[1]

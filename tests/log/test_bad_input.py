@@ -13,11 +13,12 @@ import pytest
 
 import seglog
 from seglog.errors import (
-    IllegalArgumentError, KafkaStorageError, RecordValidationError, SeglogError,
+    IllegalArgumentError, InvalidRecordError, KafkaStorageError, RecordValidationError, SeglogError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.unified_log import UnifiedLog
 from tests.faults.box import snapshot
+from tests.log.test_appends import counted
 from tests.log.test_fast_path import NOW, open_log
 from tests.oracle import batch as v2
 from tests.oracle import legacy
@@ -120,6 +121,9 @@ def test_nothing_is_done_with_a_log_that_has_ended(tmp_path: Path, end: str) -> 
         "retain": log.delete_old_segments, "delete": log.delete,
         "place": lambda: log.convert_to_offset_metadata(0), "snap": log.take_producer_snapshot,
         "epoch": lambda: log.assign_epoch_start_offset(9, 0),
+        "replicate": lambda: log.update_high_watermark(0),
+        "replace": lambda: log.replace_segments([], []),
+        "split": lambda: log.split_overflowed_segment(0),
         "empty": lambda: log.truncate_fully_and_start_at(9)}
     if end == "close":  # nothing is lost by it, and nothing is left to do
         log.flush()
@@ -191,15 +195,41 @@ def test_messages_of_another_magic_than_their_wrapper_are_refused(tmp_path: Path
     messages = [legacy.Message(0, 1, b"k", b"v", NOW), legacy.Message(1, 0, b"k", b"v")]
     wrapper = legacy.Message(1, 1, value=compress(1, b"".join(map(legacy.encode, messages)),
                                                   magic=1), timestamp=NOW, codec=1)
-    log = opened(tmp_path)
-    end = log.log_end_offset
+    log, stats = counted(tmp_path / "t-0")
     with pytest.raises(RecordValidationError) as caught:
         log.append_as_leader(legacy.encode(wrapper), 0)
     error, = caught.value.record_errors
-    assert (error.batch_index, log.log_end_offset) == (1, end)
+    assert (error.batch_index, log.log_end_offset) == (1, 0)
+    assert stats.all_topics_stats.meter("InvalidMagicNumberRecordsPerSec").count == 1
     assert error.message.endswith(
         "'s magic does not match outer magic 1 in topic partition t-0")
     assert caught.value.invalid_exception.kafka_name == "InvalidRecordException"
+    log.close()
+
+
+@pytest.mark.parametrize(("data", "said"), [
+    (old(NOW) + batch(), "Batch magic 2 is not the same as the first batch's magic byte 1 in topic "
+                         "partition t-0"),
+    (batch() + old(NOW), "Compressed outer record has more than one batch")])
+def test_a_batch_of_another_magic_than_the_first_is_refused(
+        tmp_path: Path, data: bytes, said: str) -> None:
+    """LogValidator.validateBatch; only old messages may be several."""
+    log = opened(tmp_path)
+    with pytest.raises(InvalidRecordError) as caught:
+        log.append_as_leader(data, 0)
+    assert str(caught.value) == said
+    log.close()
+
+
+def test_old_messages_are_read_before_any_is_converted(tmp_path: Path) -> None:
+    """AbstractRecords.estimateSizeInBytesUpperBound: one without its value is refused before the
+    first, whose time is wrong."""
+    messages = legacy.encode(legacy.Message(0, 1, b"k", b"v", -5)) + of_sizes(3, 1)
+    wrapper = legacy.Message(1, 1, value=compress(1, messages, magic=1), timestamp=NOW, codec=1)
+    log = open_log(tmp_path / "t-0")
+    with pytest.raises(SeglogError) as caught:
+        log.append_as_leader(legacy.encode(wrapper), 0)
+    assert caught.value.kafka_name == "IndexOutOfBoundsException"
     log.close()
 
 
