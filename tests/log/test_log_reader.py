@@ -95,6 +95,7 @@ def test_streams(readers: list[LogReader], isolation: Any) -> None:
     assert every
     assert alike(readers, lambda one: one.to_arrow(isolation="committed")) is ValueError
     assert alike(readers, lambda one: one.to_arrow(columns=["colour"])) is ValueError
+    assert alike(readers, lambda one: one.to_arrow(batch_rows=0)) is ValueError
 
 
 def test_offsets_by_time(readers: list[LogReader]) -> None:

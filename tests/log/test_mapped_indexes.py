@@ -59,6 +59,18 @@ def test_maps_are_made_by_reads_and_end_before_a_cut(tmp_path: Path) -> None:
     assert not mapped(tmp_path)
 
 
+def test_the_index_of_a_segment_that_is_read_over_a_cut_is_mapped_no_more(tmp_path: Path) -> None:
+    """A look at an entry beyond the file's end would kill the process."""
+    with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:
+        fill(program)
+        view = program.log.readers.view()
+        held = [program.log.readers.segment(view, base) for base in view.base_offsets.tolist()]
+        assert len(mapped(tmp_path)) == len(held)
+        program.log.truncate_to(RECORDS // 2)
+        assert not mapped(tmp_path)
+        assert [one.reader.index.mapped_bytes for one in held] == [0] * len(held)
+
+
 def test_a_log_whose_directory_is_not_locked_is_not_mapped(tmp_path: Path) -> None:
     """Another process may cut its files."""
     with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:

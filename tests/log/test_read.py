@@ -13,7 +13,8 @@ import pytest
 from seglog._native.batch import scan
 from seglog.config import LogConfig
 from seglog.errors import (
-    CorruptRecordError, IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError,
+    CorruptRecordError, IllegalArgumentError, InvalidRecordError, KafkaStorageError,
+    OffsetOutOfRangeError,
 )
 from seglog.log import readers
 from seglog.log.append_info import AppendOrigin
@@ -26,6 +27,7 @@ from seglog.storage.markers import ControlType
 from tests.log.test_fast_path import open_log
 from tests.oracle import batch as v2
 from tests.oracle import legacy
+from tests.oracle.compression import compress
 from tests.support.held import open_files
 from tests.support.waiting import wait_for
 
@@ -292,6 +294,39 @@ def test_timestamps_and_epochs_that_batches_do_not_have(tmp_path: Path) -> None:
         log = open_log(path)
         assert log.offset_for_timestamp(MAX_TIMESTAMP) == largest
         log.close_handlers()
+
+
+def test_a_magic_that_no_format_has_ends_a_search_by_time(tmp_path: Path) -> None:
+    """RecordBatch.maxTimestamp."""
+    log = open_log(tmp_path / "t-0")
+    log.append_as_leader(batch(), 0)
+    path = Path(log.path) / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:16] + b"\xff" + path.read_bytes()[17:])
+    with pytest.raises(IllegalArgumentError, match="Invalid magic value -1"):
+        log.offset_for_timestamp(NOW)
+    log.close_handlers()
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_search_by_time_reads_all_of_a_compressed_batch(tmp_path: Path, codec: int) -> None:
+    """Its last record is invalid (DefaultRecordBatch.iterator)."""
+    plain = bytearray(v2.encode(v2.Batch(0, 1, [v2.Record(n, NOW + n, None, b"v")
+                                                for n in range(2)],
+                                         base_timestamp=NOW, max_timestamp=NOW + 1)))
+    plain[-1] = 1  # the number of headers: -1
+    payload = compress(codec, bytes(plain[61:])) if codec else bytes(plain[61:])
+    head = plain[:8] + (49 + len(payload)).to_bytes(4, "big") + plain[12:22] + bytes([codec])
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / f"{0:020d}.log").write_bytes(head + plain[23:61] + payload)
+    (path / f"{0:020d}.index").touch()
+    log = open_log(path)
+    if codec:
+        with pytest.raises(InvalidRecordError, match="headers"):
+            log.offset_for_timestamp(NOW)
+    else:
+        assert log.offset_for_timestamp(NOW) == TimestampOffset(NOW, 0, 0)
+    log.close_handlers()
 
 
 def test_a_closed_log_is_not_read(make: Make) -> None:

@@ -54,6 +54,9 @@ def test_producers_are_those_below_the_offset(path: Path) -> None:
     log.truncate_fully_and_start_at(9)
     assert not log.producer_manager.active_producers
     assert log.producer_manager.map_end_offset == 9
+    log.append_as_leader(batch(1, producer=8, sequence=0), 0)
+    log.truncate_fully_and_start_at(10)  # where it ends already
+    assert not log.producer_manager.active_producers
 
 
 @pytest.mark.parametrize("preallocate", ["false", "true"])
