@@ -370,6 +370,13 @@ def test_the_clock_of_the_system_is_read_in_c(tmp_path: Path) -> None:
     log.close()
 
 
+def test_another_clock_than_the_systems_is_asked(tmp_path: Path) -> None:
+    log = armed(tmp_path / "t-0", message_timestamp_type="LogAppendTime")
+    info = log.fast_path.append(batch(), 0)
+    assert info is not None and info.log_append_time == NOW
+    log.close()
+
+
 def test_a_record_of_this_moment_is_never_from_the_future(tmp_path: Path) -> None:
     """C reads a clock that is some ms behind: it declines such a record, and nobody refuses it."""
     log = UnifiedLog.create(tmp_path / "t-0", LogConfig(message_timestamp_after_max_ms=0),

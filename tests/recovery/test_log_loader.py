@@ -194,6 +194,15 @@ def test_a_log_is_renamed_and_abandoned(tmp_path: Path) -> None:
     assert log.is_closed and names(tmp_path / "u-0", "") == before, "no snapshot was written"
 
 
+def test_a_log_that_is_closed_has_a_snapshot_at_its_end(tmp_path: Path) -> None:
+    """UnifiedLog.close."""
+    path = written(tmp_path / "t-0", {0: at(0)})
+    log = load(path)
+    log.producers.map_end_offset += 1
+    log.close()
+    assert name(2, ".snapshot") in names(path, ".snapshot")
+
+
 def test_a_segment_that_is_recovered_later_tells_its_leader_epochs(tmp_path: Path) -> None:
     data = [(base).to_bytes(8, "big") + batch(partition_leader_epoch=base + 3)[8:]
             for base in (0, 1)]
