@@ -78,6 +78,36 @@ def test_a_restart_goes_on(tmp_path: Path) -> None:
         one.close()
 
 
+def test_lost_leader_epochs_delete_nothing(tmp_path: Path) -> None:
+    """All copied segments counted as another log's; their records were nowhere else."""
+    topic = {"local.retention.bytes": 1, "retention.bytes": 100_000}
+    one = Tiering(tmp_path, topic=topic)
+    one.append(30)
+    one.copy()
+    one.log.delete_old_segments()
+    copied, checkpoint = one.storage.starts(), Path(one.log.path, "leader-epoch-checkpoint")
+    one.close()
+    kept = checkpoint.read_bytes()
+    checkpoint.unlink()
+    one = Tiering(tmp_path, topic=topic)
+    try:
+        for epoch in (1, 2):
+            one.append(1, epoch=epoch)
+            one.copy()
+            one.expire()
+            assert (one.log.log_start_offset, one.storage.starts()) == (0, copied)
+    finally:
+        one.close()
+    checkpoint.write_bytes(kept.replace(b"\n1\n", b"\n3\n") + b"1 30\n2 31\n")
+    one = Tiering(tmp_path, topic=topic)
+    try:
+        one.copy()
+        one.expire()
+        assert len(contents(one)) == 32
+    finally:
+        one.close()
+
+
 def test_a_crash_before_the_start_is_checkpointed(tmp_path: Path) -> None:
     """The leader epochs begin at the new start, so that nothing before it can be read."""
     topic = {"local.retention.bytes": 1, "retention.bytes": 100_000}

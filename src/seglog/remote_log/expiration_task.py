@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from seglog.log.unified_log import UnifiedLog
 from seglog.remote_log.lineage import (
-    Lineage, epochs_of, epochs_with_records, is_within_leader_epochs,
+    Lineage, epochs_of, epochs_with_records, has_lost_epochs, is_within_leader_epochs,
 )
 from seglog.remote_log.remote_task import RemoteLogTask, TaskContext
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
@@ -101,7 +101,10 @@ class ExpirationTask(RemoteLogTask):
             left.remove(segment)
             self._record_lag(left)
         earliest = epochs.earliest
-        if earliest is not None:
+        if has_lost_epochs(epochs, log.log_start_offset):
+            self.say(logging.WARNING, "The leader epochs of the first records of %s are lost: no "
+                     "remote log segment of earlier epochs is deleted.", self.key)
+        elif earliest is not None:
             self._delete_unreferenced(earliest.epoch)
 
     def _choose(self, rules: RetentionRules) -> list[RemoteLogSegmentMetadata] | None:

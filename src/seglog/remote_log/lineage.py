@@ -12,7 +12,8 @@ from seglog.storage.epochs import LeaderEpochs
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["Lineage", "end_in_lineage", "epochs_of", "epochs_with_records",
-           "find_highest_remote_offset", "find_log_start_offset", "is_within_leader_epochs"]
+           "find_highest_remote_offset", "find_log_start_offset", "has_lost_epochs",
+           "is_within_leader_epochs"]
 
 #: (epoch, its first offset), by epoch.
 Lineage = tuple[tuple[int, int], ...]
@@ -22,6 +23,13 @@ def epochs_of(log: UnifiedLog) -> LeaderEpochs:
     """A copy of a log's leader epochs."""
     with log.lock:
         return log.leader_epochs.copy()
+
+
+def has_lost_epochs(epochs: LeaderEpochs, log_start_offset: int) -> bool:
+    """Whether a log does not know who wrote its first records: their leader epochs left the disk
+    with `leader-epoch-checkpoint`. Without them no remote segment is known to be another log's."""
+    first = epochs.earliest
+    return first is None or first.start_offset > log_start_offset
 
 
 def epochs_with_records(epochs: Iterable[tuple[int, int]]) -> Lineage:
@@ -114,9 +122,13 @@ def find_log_start_offset(metadata: RemoteLogMetadataManager, key: TopicIdPartit
 
     Not below the start of that epoch, before which nothing can be read: a crash may have lost the
     checkpoint of the log's start, but not that of the epochs. (Kafka takes the segment's start.)
+    If the epochs are lost, the log's start as it is. (Kafka takes that of the local segments, and
+    deletes all before it.)
     """
-    for entry in epochs_of(log):
+    epochs = epochs_of(log)
+    for entry in epochs:
         segments = metadata.list_remote_log_segments(key, entry.epoch)
         if segments:
             return max(segments[0].start_offset, entry.start_offset)
-    return log.local_log_start_offset
+    start = log.log_start_offset
+    return start if has_lost_epochs(epochs, start) else log.local_log_start_offset
