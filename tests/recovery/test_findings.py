@@ -90,7 +90,8 @@ def test_totals_count_the_logs_that_do_not_load() -> None:
 
 def test_exit_codes() -> None:
     whole, failed = {"error": None}, {"error": "KafkaException"}
-    wrong, odd = {"severity": "error"}, {"severity": "warning"}
+    wrong = {"severity": "error", "message": "a batch is torn", "found": None}
+    odd = wrong | {"severity": "warning"}
     assert exit_code([whole], [whole], [odd]) == 0
     assert exit_code([whole], [whole, failed], []) == exit_code([whole], [whole], [wrong]) == 1
     assert exit_code([whole, failed], [whole], []) == 2
