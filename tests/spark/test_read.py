@@ -246,6 +246,13 @@ def test_a_query_of_records_imports_what_it_needs() -> None:
     assert told.stdout == "\n"
 
 
+def test_what_the_package_names_is_there() -> None:
+    code = ("import seglog.spark as it; print(it.functions.decode_batches, callable(it.session), "
+            "*(getattr(it, name) for name in it.__all__), it.filters, it.functions, dir(it))")
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert " True " in told.stdout and "seglog.spark.filters" in told.stdout
+
+
 def test_unknown_names_are_explained(spark: SparkSession, golden: Path) -> None:
     path = str(golden / "real" / "clean")
     for options, sentence in (({"subscribe": "tnx"}, "did you mean 'txn'"),

@@ -41,6 +41,7 @@ _LAZY = {
     "count": "counts", "end_offsets": "streaming.handover", "register": "spark_session",
     "replicas": "replica_table", "session": "spark_session", "verify": "verification",
 }
+_MODULES = ("filters", "functions")
 
 __all__ = ["Counts", "SeglogDataSource", "Verification", "count", "end_offsets", "register",
            "replicas", "session", "verify"]
@@ -49,9 +50,11 @@ _end_quietly()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _LAZY and name not in _MODULES:
         raise AttributeError(f"module 'seglog.spark' has no attribute {name!r}")
     with _forks.imports:
+        if name in _MODULES:  # whose import makes it an attribute
+            return _import_module(f"seglog.spark.{name}")
         value = getattr(_import_module(f"seglog.spark.{_LAZY[name]}"), name)
     globals()[name] = value
     return value
