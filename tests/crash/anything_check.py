@@ -96,12 +96,20 @@ class LogPromises:
             if one.state == "open" or one.end > to or any(at >= to for at in one.texts):
                 one.state = "cut"
                 one.texts = {at: text for at, text in one.texts.items() if at < to}
+        if self.has_gaps:  # a load finds the end of the last batch, perhaps before a gap
+            self.end = self._end_of_kept()
+            self.flushed = min(self.flushed, self.end)
+
+    def _end_of_kept(self) -> int:
+        """The end of the records that no cleaner removes."""
+        removed = {at for one in self.transactions.values() if one.state != "committed"
+                   for at in one.texts}
+        return 1 + max((at for at, text in self.texts.items()
+                        if text != MARKER and at not in removed), default=-1)
 
     def _truncated(self, to: int) -> None:
-        self.end = to
-        if self.has_gaps:  # a load finds the end of the last batch, perhaps before a gap
-            self.end = max(self.texts, default=-1) + 1
-            self.flushed = min(self.flushed, self.end)
+        if not self.has_gaps:
+            self.end = to
 
     def _emptying(self, to: int) -> None:
         self.is_emptied, self.texts, self.transactions = True, {}, {}
