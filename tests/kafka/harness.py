@@ -142,9 +142,8 @@ def _command(main: str, args: Sequence[str], options: Sequence[str],
 @functools.cache
 def _classes() -> Path:
     """The archive of a broker's classes, of which every program needs some."""
-    java = subprocess.run([java_command(), "-version"], capture_output=True, check=False).stderr
-    digest = hashlib.sha256(java + os.path.realpath(library()).encode()).hexdigest()[:16]
-    return cache_dir() / "archives" / f"{KAFKA_VERSION}-{digest}.jsa"
+    return class_archive.path_of(cache_dir(), KAFKA_VERSION, java_command(),
+                                 os.path.realpath(library()))
 
 
 def archive_classes() -> None:
@@ -153,9 +152,8 @@ def archive_classes() -> None:
         with tempfile.TemporaryDirectory() as home, Broker(Path(home), options=options) as broker:
             broker.stop()
 
-    if not _classes().is_file():
-        formatted()
-        class_archive.make(_classes(), run_broker)
+    formatted()
+    class_archive.make(_classes(), run_broker)
 
 
 def run(main: str, *args: str, timeout: float = 1800.0, given: str | None = None) -> str:

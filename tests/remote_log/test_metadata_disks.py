@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from seglog.model import TopicPartition
 from seglog.tiered import TopicIdPartition
 from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
 from tests.remote_log.test_topic_based_manager import PARTITIONER, Stepped
+from tests.remote_log.test_topic_based_manager import stepped as stepped  # the fixture
 
 BROKEN = TopicPartition(REMOTE_LOG_METADATA_TOPIC, 1)
 
@@ -21,14 +20,6 @@ def user_of(metadata_partition: int, number: int = 0) -> TopicIdPartition:
     every = (TopicIdPartition(bytes([9]) * 16, "others", at) for at in range(1000))
     return [one for one in every if PARTITIONER.metadata_partition(one) == metadata_partition][
         number]
-
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Iterator[Stepped]:
-    made = Stepped(tmp_path / "data")
-    yield made
-    made.task.close()
-    made.logs.shutdown()
 
 
 def lose_a_disk(stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:

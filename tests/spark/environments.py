@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -37,9 +36,7 @@ def _classes() -> Path | None:
     java = shutil.which("java")
     if java is None or sys.prefix == sys.base_prefix:
         return None
-    said = subprocess.run([java, "-version"], capture_output=True, check=False).stderr
-    digest = hashlib.sha256(said + version("pyspark").encode()).hexdigest()[:16]
-    return Path(sys.prefix, "archives", f"spark-{digest}.jsa")
+    return class_archive.path_of(Path(sys.prefix), "spark", java, version("pyspark"))
 
 
 def archive_classes() -> None:
@@ -49,7 +46,7 @@ def archive_classes() -> None:
         run(sys.executable, _PROGRAM, env={**os.environ, "SPARK_SUBMIT_OPTS": given})
 
     archive = _classes()
-    if archive is not None and not archive.is_file():
+    if archive is not None:
         class_archive.make(archive, run_driver)
 
 

@@ -6,6 +6,7 @@ A JVM of another Java, or with other jars, does without it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -15,6 +16,13 @@ from tests.support.locks import locked
 
 #: What a JVM says about an archive would be among a program's output.
 _QUIET = ("-Xlog:disable", "-XX:+IgnoreUnrecognizedVMOptions")
+
+
+def path_of(folder: Path, name: str, java: str, jars: str) -> Path:
+    """Where the archive for a `java` command and some jars is, or would be."""
+    said = subprocess.run([java, "-version"], capture_output=True, check=False).stderr
+    digest = hashlib.sha256(said + jars.encode()).hexdigest()[:16]
+    return folder / "archives" / f"{name}-{digest}.jsa"
 
 
 def using(archive: Path | None) -> list[str]:
@@ -27,6 +35,8 @@ def using(archive: Path | None) -> list[str]:
 def make(archive: Path, run: Callable[[Sequence[str]], object]) -> None:
     """Makes an archive once of what `run` loads, which starts a JVM with the options that it is
     given. Leaves it out if that fails: it is there for speed alone."""
+    if archive.is_file():
+        return
     try:
         with locked(archive.parent):
             fresh = archive.with_suffix(f".{os.getpid()}")
