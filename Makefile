@@ -25,14 +25,15 @@ demo: .venv/ready
 PYTEST_WORKERS := -n auto --dist loadfile --no-loadscope-reorder
 
 # Without the judges, which take long (tests/support/effort.py), and in memory where there is enough:
-# most of the time of the tests on a disk is its syncs. ALL=1 runs the judges too, and first, on the
-# disk, as it does crashes and faults; tests that ARGS names are all on the disk then.
+# most of the time of the tests on a disk is its syncs. ALL=1 runs the judges too, and crashes and
+# faults first, on the disk; tests that ARGS names are all on the disk then.
 PYTEST = SEGLOG_INSTALLED=1 SEGLOG_QUICK=$(if $(ALL),,1) .venv-test/bin/pytest $(PYTEST_WORKERS)
 NAMED = $(findstring tests/,$(ARGS))
+ON_DISK := tests/crash tests/faults
 test: .venv-test/ready
 	@.ci/need java || true
-	$(if $(ALL),TMPDIR=$${TMPDIR:-/tmp} $(PYTEST) $(if $(NAMED),,-m on_disk) $(ARGS))
-	$(if $(and $(ALL),$(NAMED)),,TMPDIR=$$(.ci/need scratch) $(PYTEST) $(if $(ALL),-m "not on_disk") $(ARGS))
+	$(if $(ALL),TMPDIR=$${TMPDIR:-/tmp} $(PYTEST) $(if $(NAMED),,$(ON_DISK)) $(ARGS))
+	$(if $(and $(ALL),$(NAMED)),,TMPDIR=$$(.ci/need scratch) $(PYTEST) $(if $(ALL),$(ON_DISK:%=--ignore=%)) $(ARGS))
 
 test-all: ALL := 1
 test-all: test
@@ -43,7 +44,7 @@ OLDEST_SPARK_TESTS := $(addprefix tests/spark/test_,read.py sink.py stream.py \
 test-oldest-spark: .venv-spark/ready
 	@.ci/need java || true
 	# PySpark 4.0 leaves sockets to the garbage collector.
-	SEGLOG_INSTALLED=1 .venv-spark/bin/pytest -W ignore::ResourceWarning \
+	SEGLOG_INSTALLED=1 SEGLOG_QUICK=1 .venv-spark/bin/pytest -W ignore::ResourceWarning \
 	    -W ignore::pytest.PytestUnraisableExceptionWarning $(OLDEST_SPARK_TESTS) $(ARGS)
 
 bench: .venv-bench/ready

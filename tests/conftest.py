@@ -47,8 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "kafka_lib" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
-        if item.get_closest_marker("judge") or item.path.parent.name in ("crash", "faults"):
-            item.add_marker(pytest.mark.on_disk)  # the Makefile says where that is
     if effort.IS_QUICK:
         config.hook.pytest_deselected(
             items=[item for item in items if item.get_closest_marker("judge")])
