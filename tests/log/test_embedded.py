@@ -312,6 +312,19 @@ def test_after_its_end(tmp_path: Path) -> None:
     assert "closed" in repr(log)
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_stream_outlives_no_log(tmp_path: Path, threads: int) -> None:
+    """It says that the log is closed; an end would look like an empty log."""
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append(b"x")
+        stream, records = log.to_arrow(threads=threads), log.records()
+        empty = log.to_arrow(1)
+    for rest in (stream, records):
+        with pytest.raises(KafkaStorageError, match="The log of t-0 in .* is closed"):
+            list(rest)
+    assert list(empty) == []
+
+
 def test_retention_by_its_settings(tmp_path: Path) -> None:
     settings = LogConfig().override({"segment.bytes": str(1 << 20), "retention.bytes": "1"})
     with seglog.open(tmp_path / "t-0", config=settings) as log:

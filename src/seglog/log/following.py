@@ -74,12 +74,13 @@ class _Tail(ProcessBound, Generic[_Item]):
     def __init__(self, log: ReadableLog, start_offset: int, *,
                  isolation: Isolation = "log_end",
                  stop_offset: int | None = None, timeout: float | None = None,
-                 max_bytes: int = MAX_BYTES, linger: float = LINGER_SECONDS) -> None:
+                 max_bytes: int = MAX_BYTES, linger: float = LINGER_SECONDS,
+                 ends_with_log: bool = True) -> None:
         if max_bytes < 1:
             raise ValueError(f"spans of {max_bytes} bytes")
         self._log, self._isolation, self._max_bytes = log, isolation, max_bytes
         self._stop_offset = _INT64_MAX if stop_offset is None else stop_offset
-        self._timeout, self._linger = timeout, linger
+        self._timeout, self._linger, self._ends_with_log = timeout, linger, ends_with_log
         self._closed = False
         self._delivered = 0.0  # time of the last delivery, by the monotonic clock
         self._wake: Callable[[], object] | None = None
@@ -125,7 +126,8 @@ class _Tail(ProcessBound, Generic[_Item]):
                 self._position = -1  # retention removed it: the next read decides what that means
                 continue
             except SeglogError as error:
-                if log.is_closed and isinstance(error, KafkaStorageError):
+                if (self._ends_with_log and log.is_closed
+                        and isinstance(error, KafkaStorageError)):
                     self._closed = True  # unread records can no longer be read
                     return None
                 if generation == log.readers.generation:

@@ -87,10 +87,12 @@ def _plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None
 def stream_of(log: ReadableLog, start_offset: int, end_offset: int, isolation: Isolation,
               options: DecodeOptions, threads: int) -> RecordBatchStream:
     """The records of `[start_offset, end_offset)`. Raises OffsetOutOfRangeError for a start outside
-    of the log."""
+    of the log. A stream over a log that is closed meanwhile raises KafkaStorageError if it can no
+    longer read the rest."""
     def plan() -> Plan:
         return _plan_of(RangeTail(log, start_offset, isolation=isolation, timeout=0.0,
-                                  stop_offset=end_offset, ranges_kept=threads + 2))
+                                  stop_offset=end_offset, ranges_kept=threads + 2,
+                                  ends_with_log=False))
 
     plan()  # raises errors now, not at the first read
     return RecordBatchStream(
