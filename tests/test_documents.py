@@ -3,6 +3,7 @@ for their directories, and a follower's loop, which ends."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import textwrap
@@ -33,16 +34,21 @@ def batch(value: bytes = b"value", **options: Any) -> bytes:
 def test_a_log_inside_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
-    opened, transaction, compacted = examples_of("log.md")["A log inside a program"]
+    opened, transaction, tasks, compacted = examples_of("log.md")["A log inside a program"]
     ends = opened.replace("in events.records():\n            ...",
                           "in events.records():\n            break")
     latest = compacted.replace("    store.latest(", "    found = store.latest(")
-    assert ends != opened and latest != compacted
+    first = tasks.replace("in events.records():\n        ...",
+                          "in events.records():\n        break")
+    assert ends != opened and latest != compacted and first != tasks
     table = pyarrow.table({"value": pyarrow.array([b"x", b"y"])})
     names: dict[str, Any] = {"seglog": seglog, "table": table}
     exec(ends + transaction, names)
     with seglog.open("data/events-0") as log:
         values = [record.value for record in log.records(isolation="read_committed")]
+        exec(f"async def run():\n{textwrap.indent(first, '    ')}\n    return event",
+             names | {"log": log}, names)
+        assert asyncio.run(names["run"]()) == next(log.records())
     assert values == [b"value", b"a", b"b", b"x", b"y", b"debit", b"credit"]
     exec(latest, names)
     assert names["found"] == b"ada@example.org"

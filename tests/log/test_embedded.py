@@ -20,8 +20,10 @@ from seglog.errors import (
     ConfigError, IllegalStateError, InvalidRecordError, InvalidTopicPartitionError,
     KafkaStorageError, LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
 )
+from seglog.log.following import AsyncRangeTail
 from seglog.manager.directories import LogDirectory
 from seglog.storage.checkpoint_files import read_offset_checkpoint
+from seglog.storage.stream import RecordBatchStream
 from tests.support.waiting import PATIENCE, wait_for
 
 MARKER, LOCK = ".kafka_cleanshutdown", ".lock"
@@ -274,6 +276,53 @@ def test_followers_in_threads_and_tasks(tmp_path: Path) -> None:
 
         assert len(asyncio.run(asyncio.wait_for(run(), SECONDS))) == 103
         assert list(log.follow(timeout=0.0)) == []
+        with pytest.raises(ValueError, match="records need the columns .*, and only value were"):
+            next(log.follow(0, columns=["value"]).records())
+
+
+@pytest.mark.parametrize(("of", "step"), [(AsyncRangeTail, "_poll"),
+                                          (RecordBatchStream, "__next__")])
+def test_a_task_that_is_cancelled_misses_no_record(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: type, step: str) -> None:
+    """As by `asyncio.wait_for`, when a thread has found, or decoded, what it waits for."""
+    done, cancelled, do = threading.Event(), threading.Event(), getattr(of, step)
+
+    def tell(found_by: object) -> object:
+        try:
+            return do(found_by)
+        finally:
+            done.set()
+            cancelled.wait(SECONDS)
+
+    async def run(log: seglog.EmbeddedLog) -> None:
+        async with log.follow_async(0, timeout=1.0) as follower:
+            for n in range(3):
+                log.append(b"%d" % n)
+                done.clear()
+                cancelled.clear()
+                waiting = asyncio.ensure_future(anext(follower))
+                await asyncio.to_thread(done.wait, SECONDS)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                cancelled.set()
+                found = await anext(follower, None)
+                assert found is not None and found.to_pylists()["offset"] == [n]
+
+    monkeypatch.setattr(of, step, tell)
+    with seglog.open(tmp_path / "t-0") as log:
+        asyncio.run(run(log))
+
+
+def test_records_for_a_task(tmp_path: Path) -> None:
+    async def run(log: seglog.EmbeddedLog) -> list[Record]:
+        async with log.follow_async(0, end_offset=5) as events:
+            asyncio.get_running_loop().call_later(0.02, log.append_many, [b"d", b"e"])
+            return [event async for event in events.records()]
+
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append_many([b"a", b"b", b"c"])
+        assert asyncio.run(asyncio.wait_for(run(log), SECONDS)) == list(log.records())
 
 
 def test_readers_beside_a_writer(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from seglog.closed_by_with import ClosedByWith
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
+from seglog.log.executor_calls import ExecutorCalls
 from seglog.log.readers import OpenSegment, SegmentRetired
 from seglog.model import AbortedTxn
 from seglog.storage.isolation import Isolation
@@ -263,12 +264,16 @@ class _Blocking(_Tail[_Item], ClosedByWith, Iterator[_Item]):
 
 
 class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
+    def __init__(self, log: ReadableLog, start_offset: int, **options: Any) -> None:
+        super().__init__(log, start_offset, **options)
+        self._polls = ExecutorCalls[_Item | None]()
+
     async def __anext__(self) -> _Item:
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
-            if self._has_news() and not self._is_over():
-                span = await loop.run_in_executor(None, self._poll)
+            if self._polls.is_pending or (self._has_news() and not self._is_over()):
+                span = await self._polls.take(self._poll)
                 if span is not None:
                     return span
             if self._ends_here():
@@ -367,7 +372,8 @@ class SpanTail(_Spans, _Blocking[TailSpan]):
 
 class AsyncSpanTail(_Spans, _Asynchronous[TailSpan]):
     """The same for `async for`. Bytes are read in a thread of the loop's executor, so a slow disk
-    does not block the loop. For one task; any thread may `close` it."""
+    does not block the loop. For one task; any thread may `close` it. A task that is cancelled while
+    it waits (`asyncio.wait_for`) misses nothing: the next wait returns what it would have got."""
 
 
 class RangeTail(_Ranges, _Blocking[LogRange]):

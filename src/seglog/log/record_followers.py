@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from seglog._native.columns import RecordColumns
 from seglog.closed_by_with import ClosedByWith
 from seglog.forks import ProcessBound, ending
+from seglog.log.executor_calls import ExecutorCalls
 from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
@@ -44,12 +44,17 @@ class Follower(ProcessBound, ClosedByWith, Iterator[RecordColumns]):
 
 
 class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
-    """The same for `async for`. Records are decoded in a thread of the loop's executor."""
+    """The same for `async for`. Records are decoded in a thread of the loop's executor.
+
+    For one task. If that is cancelled while it waits (`asyncio.wait_for`), the next wait returns
+    what it would have got.
+    """
 
     def __init__(self, tail: AsyncRangeTail, options: DecodeOptions) -> None:
         """Created by `UnifiedLog.follow_async`."""
         self._tail, self._options = tail, options
         self._stream: RecordBatchStream | None = None
+        self._decoded = ExecutorCalls[RecordColumns | None]()
 
     async def __anext__(self) -> RecordColumns:
         while True:
@@ -57,11 +62,14 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
                 planned = await anext(self._tail)
                 self._stream = RecordBatchStream(partial(_plan_of, self._tail, iter((planned,))),
                                                  self._options)
-            found = await asyncio.get_running_loop().run_in_executor(
-                None, next, self._stream, None)
+            found = await self._decoded.take(partial(next, self._stream, None))
             if found is not None:
                 return found
             self._stream = None
+
+    def records(self) -> AsyncIterator[Record]:
+        """Yields the same records one by one."""
+        return _AsyncRecords(self)
 
     @ending
     def close(self) -> None:
@@ -74,6 +82,19 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         traceback: TracebackType | None) -> None:
         self.close()
+
+
+class _AsyncRecords(AsyncIterator[Record]):
+    """No generator, which a cancelled wait would end."""
+
+    def __init__(self, batches: AsyncFollower) -> None:
+        self._batches = batches
+        self._records: Iterator[Record] = iter(())
+
+    async def __anext__(self) -> Record:
+        while (record := next(self._records, None)) is None:
+            self._records = one_by_one((await anext(self._batches),))
+        return record
 
 
 def _plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None = None) -> Plan:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seglog._native.columns import RecordColumns
+from seglog.errors import IllegalArgumentError
 
 __all__ = ["Record", "one_by_one"]
 
@@ -20,9 +21,16 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+_FIELDS: Final = frozenset(Record._fields)
+
+
 def one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
-    """The rows of columns that hold the fields of a Record."""
+    """The rows of columns. Raises IllegalArgumentError if they lack a field of a Record."""
     for batch in batches:
+        if not _FIELDS.issubset(batch.columns):
+            raise IllegalArgumentError(
+                f"records need the columns {', '.join(Record._fields)}, and only "
+                f"{', '.join(batch.columns)} were requested: iterate over the batches instead")
         lists = batch.to_pylists()
         yield from map(Record, lists["offset"], lists["timestamp"], lists["key"], lists["value"],
                        map(tuple, lists["headers"]))
