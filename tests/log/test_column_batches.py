@@ -90,7 +90,13 @@ def test_timestamps_of_every_kind() -> None:
 
 def test_wrong_columns() -> None:
     for data, error, message in (
-            ({"value": ["a"]}, TypeError, "bytes or None, not str"),
+            ({"value": ["a"]}, TypeError, "bytes or None, not str; encode 'a'"),
+            ({"value": [b"a", 5]}, TypeError, "bytes or None, not 5"),
+            ({"value": b"abc"}, TypeError, "column value must be a list or an array, not b'abc'"),
+            ({"key": bytearray(b"ab"), "value": [b"a", b"b"]}, TypeError, "column key must be a"),
+            ({"value": {b"k": b"v"}}, TypeError, "column value must be a list"),
+            ({"value": iter([b"a"])}, TypeError, "column value must be a list"),
+            ({"value": 5}, TypeError, "column value must be a list or an array, not 5"),
             ({"value": np.array(["a"])}, IllegalArgumentError, "values are arrays of bytes"),
             ({"key": np.array([1.0])}, IllegalArgumentError, "keys are arrays of bytes"),
             ({"timestamp": np.array([1.5])}, IllegalArgumentError, "integers or datetime64"),
@@ -101,6 +107,9 @@ def test_wrong_columns() -> None:
             ({"timestamp": np.array([2**64 - 1], np.uint64)}, IllegalArgumentError, "above 2"),
             ({"headers": [[(None, b"")]]}, IllegalArgumentError, "null header key"),
             ({"headers": [[("k", "v")]]}, TypeError, "bytes or None, not str"),
+            ({"headers": [(), {"k": b"v"}]}, TypeError, "headers of row 1 must be pairs"),
+            ({"headers": [[b"k"]]}, TypeError, "headers of row 0 must be pairs"),
+            ({"headers": [5]}, TypeError, "headers of row 0 must be pairs"),
             ({"valeu": [b""]}, IllegalArgumentError, "records have no column 'valeu'"),
             ({"key": [b"a"], "value": [b"a", b"b"]}, IllegalArgumentError, "different lengths"),
             ({}, ValueError, "no column to encode"), (5, TypeError, "int has neither")):

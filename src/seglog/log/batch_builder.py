@@ -52,16 +52,16 @@ def _check_record(offset: Any, timestamp: Any, key: Any, value: Any, headers: An
     """Raises TypeError with the field that has a wrong type, after the encoder failed."""
     int64("offset", offset)
     int64("timestamp", timestamp)
-    _check_bytes("key", key)
-    _check_bytes("value", value)
+    check_bytes("key", key)
+    check_bytes("value", value)
     if isinstance(headers, str | bytes | Mapping) or not isinstance(headers, Iterable):
         raise TypeError(f"headers must be pairs of a key and a value, not {shown(headers)}")
     for pair in headers:
         if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != _PAIR:
             raise TypeError(f"a header must be a pair of a key and a value, not {shown(pair)}")
         if not isinstance(pair[0], str):
-            _check_bytes("the key of a header", pair[0], "a str or bytes")
-        _check_bytes("the value of a header", pair[1])
+            check_bytes("the key of a header", pair[0], "a str or bytes")
+        check_bytes("the value of a header", pair[1])
 
 
 def _check_control_type(control_type: Any) -> None:
@@ -69,7 +69,8 @@ def _check_control_type(control_type: Any) -> None:
         raise TypeError(f"control_type must be a ControlType, not {shown(control_type)}")
 
 
-def _check_bytes(name: str, value: Any, kinds: str = "bytes or None") -> None:
+def check_bytes(name: str, value: Any, kinds: str = "bytes or None") -> None:
+    """Raises TypeError unless a key or value is None or whole bytes of any type."""
     if isinstance(value, str):
         raise TypeError(f"{name} must be bytes or None, not str; encode {shown(value)}")
     if value is not None:

@@ -24,7 +24,9 @@ from seglog._native.encode_sources import (
 )
 from seglog.arguments import INT32_MIN, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError
-from seglog.log.batch_builder import Headers, attributes_of, check_producer, codec_of
+from seglog.log.batch_builder import (
+    Headers, attributes_of, check_bytes, check_producer, codec_of,
+)
 from seglog.storage import codecs
 
 __all__ = ["MAX_BATCH_BYTES_DEFAULT", "SPAN_BYTES_DEFAULT", "SelectedRows", "encode_batches",
@@ -128,7 +130,7 @@ def _plain_source(name: str, column: Any) -> ColumnSource:
     if name == "headers":
         return _headers(column)
     if not isinstance(column, np.ndarray):
-        column = column.to_numpy() if hasattr(column, "to_numpy") else _objects(column)
+        column = column.to_numpy() if hasattr(column, "to_numpy") else _objects(name, column)
     if name == "timestamp":
         return _times(name, column)
     if column.dtype == object:
@@ -136,7 +138,11 @@ def _plain_source(name: str, column: Any) -> ColumnSource:
     return _fixed(name, column)
 
 
-def _objects(values: Sequence[Any]) -> NDArray[np.object_]:
+def _objects(name: str, values: Sequence[Any]) -> NDArray[np.object_]:
+    if isinstance(values, str | bytes | bytearray | Mapping) or not (
+            hasattr(values, "__len__") and hasattr(values, "__getitem__")):
+        # numpy would repeat a single value in every row.
+        raise TypeError(f"the column {name} must be a list or an array, not {shown(values)}")
     column = np.empty(len(values), object)
     column[:] = values
     return column
@@ -170,10 +176,13 @@ def _times(name: str, column: NDArray[Any]) -> ColumnSource:
 
 def _values(name: str, values: list[Any]) -> ColumnSource:
     parts = [b"" if value is None else value for value in values]
-    if any(isinstance(part, str) for part in parts):
-        raise TypeError("keys and values are bytes or None, not str")
-    ends = itertools.accumulate((memoryview(part).nbytes for part in parts), initial=0)
-    offsets = np.fromiter(ends, np.int64, len(parts) + 1)
+    try:
+        ends = itertools.accumulate((memoryview(part).nbytes for part in parts), initial=0)
+        offsets = np.fromiter(ends, np.int64, len(parts) + 1)
+    except TypeError:
+        for value in values:
+            check_bytes(f"each {name}", value)
+        raise
     valid = _validity(np.array([value is not None for value in values], bool))
     content = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
     return buffer_source(name, "Z", len(parts), [offsets, content], valid)
@@ -181,10 +190,17 @@ def _values(name: str, values: list[Any]) -> ColumnSource:
 
 def _headers(rows: Iterable[Headers | None]) -> ColumnSource:
     """A column of headers: each row is a sequence of pairs, or None."""
-    pairs, ends = [], [0]
-    for row in rows:
-        pairs += [(key.encode() if isinstance(key, str) else key, value)
-                  for key, value in row or ()]
+    pairs: list[tuple[Any, Any]] = []
+    ends = [0]
+    for number, row in enumerate(rows):
+        try:
+            if isinstance(row, Mapping):
+                raise TypeError
+            found = [(key, value) for key, value in row or ()]
+        except (TypeError, ValueError):
+            raise TypeError(f"the headers of row {number} must be pairs of a key and a value, not "
+                            f"{shown(row)}") from None
+        pairs += [(key.encode() if isinstance(key, str) else key, value) for key, value in found]
         ends.append(len(pairs))
     if any(key is None for key, _ in pairs):
         raise IllegalArgumentError("Invalid null header key found in headers")
