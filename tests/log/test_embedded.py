@@ -154,6 +154,11 @@ def test_refusals_leave_the_log_as_it_was(tmp_path: Path) -> None:
             log.append(bytes(2000))
         with pytest.raises(TypeError):
             log.append("text")  # type: ignore[arg-type]
+        for one in (b"value", "text", {b"key": b"value"}):
+            with pytest.raises(TypeError, match="records must be several values, pairs"):
+                log.append_many(one)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="encode 'key'"):
+            log.latest("key")  # type: ignore[arg-type]
         with pytest.raises(OffsetOutOfRangeError):
             log.to_arrow(2)
         assert log.append(b"y") == 1
@@ -411,6 +416,19 @@ def test_transactions(tmp_path: Path) -> None:
         assert len(values(log)) == 11
     with seglog.open(tmp_path / "t-0") as log, log.transaction() as later:
         later.append(b"e")
+
+
+def test_a_transaction_that_has_ended_takes_no_record(tmp_path: Path) -> None:
+    """No block would end the transaction that it began."""
+    with seglog.open(tmp_path / "t-0") as log:
+        with log.transaction() as committed_one:
+            committed_one.append(b"a")
+        with pytest.raises(ZeroDivisionError), log.transaction() as aborted_one:
+            raise ZeroDivisionError
+        for ended in (committed_one, aborted_one):
+            with pytest.raises(IllegalStateError, match="producer 0 has ended with its block"):
+                ended.append(b"late")
+        assert values(log) == [b"a"] and log.last_stable_offset == log.log_end_offset
 
 
 def test_a_transaction_begins_when_no_append_is_at_work(tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ async def embedding(path: Path) -> None:
             assert_type(event, seglog.Record)
         async for batch in log.follow_async(isolation="read_committed"):
             assert_type(batch.num_rows, int)
+        async for one in log.follow_async(0).records():
+            assert_type(one, seglog.Record)
+        with log.transaction() as transaction:
+            assert_type(transaction.append(bytearray(b"v"), headers=[("h", b"v")]), int)
+            transaction.append_many(["text"])  # type: ignore[list-item]
     seglog.open(path, durability="always")  # type: ignore[arg-type]
     log.append("text")  # type: ignore[arg-type]
     log.to_arrow(isolation="committed")  # type: ignore[arg-type]

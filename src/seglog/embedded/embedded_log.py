@@ -23,12 +23,12 @@ from seglog.config import LogConfig
 from seglog.embedded.shared_directory import SharedDirectory
 from seglog.embedded.latest import LatestOffsets
 from seglog.embedded.settings import Durability, durability_of, place_of, settings_of
-from seglog.embedded.transaction import Transaction, build_batches
+from seglog.embedded.transaction import Records, Transaction, build_batches
 from seglog.errors import (
     ForkedProcessError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
 )
 from seglog.forks import ProcessBound, ending
-from seglog.log.batch_builder import Headers, RecordBatchBuilder
+from seglog.log.batch_builder import Headers, RecordBatchBuilder, check_bytes
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
 from seglog.log.record_followers import AsyncFollower, Follower
@@ -201,13 +201,13 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         builder.append(when, key, value, headers)
         return self.append_batches(builder.build()).start
 
-    def append_many(self, records: Iterable[Record | tuple[Buffer | None, Buffer | None]
-                                            | Buffer | None]) -> range:
+    def append_many(self, records: Records) -> range:
         """Appends records in order and returns their offsets.
 
         A record is a value, a pair of key and value, or a Record (whose offset is ignored). They
         become batches of up to `batch_bytes`, written a MiB at a time. A crash, a refused record,
-        or an exception of the iterable leaves whole batches.
+        or an exception of the iterable leaves whole batches. Other writers wait until the iterable
+        ends, so it must not wait for them.
         """
         return self._append_spans(self._spans(records))
 
@@ -353,6 +353,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         all keys with a value are kept in memory; values are read from the log.
         """
         self.log.check_open()
+        check_bytes("key", key)
         return self._latest.value(bytes(memoryview(key)))
 
     def keys(self) -> list[bytes]:
@@ -378,7 +379,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
 
     def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
                 isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
-        """Yields the same records one by one."""
+        """Yields the records of `to_arrow` one by one."""
         return one_by_one(self.to_arrow(start_offset, end_offset, isolation=isolation))
 
     def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,

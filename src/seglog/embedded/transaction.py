@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from seglog.arguments import shown
+from seglog.errors import IllegalStateError
 from seglog.forks import ProcessBound
 from seglog.log.append_info import AppendOrigin
-from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
+from seglog.log.batch_builder import Headers, RecordBatchBuilder, end_transaction_marker
 from seglog.log.unified_log import UnifiedLog
+from seglog.storage.codecs import Buffer
 from seglog.storage.markers import ControlType
+from seglog.storage.record_rows import Record
 
-__all__ = ["Transaction", "build_batches"]
+__all__ = ["Records", "Transaction", "build_batches"]
+
+#: What `append_many` takes: values, pairs of key and value, Records.
+Records = Iterable[Record | tuple[Buffer | None, Buffer | None] | Buffer | None]
 
 _SEQUENCES: Final = 1 << 31
 _PAIR: Final = 2
@@ -22,6 +28,9 @@ def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuild
                   ) -> Iterator[RecordBatchBuilder]:
     """Yields builders that are full, and the last one, from records in any of the forms that
     `EmbeddedLog.append_many` accepts."""
+    if isinstance(records, str | Buffer | Mapping):  # its bytes or keys would be the records
+        raise TypeError("records must be several values, pairs of key and value, or Records, not "
+                        f"{shown(records)}")
     current = builder()
     for record in records:
         try:
@@ -55,19 +64,26 @@ class Transaction(ProcessBound):
         self._epoch = 0 if known is None else max(known.producer_epoch, 0)
         self._sequence = 0 if known is None else (known.last_sequence + 1) % _SEQUENCES
         self._is_written = known is not None and known.current_txn_first_offset is not None
+        self._has_ended = False
         if self._is_written:  # the process that had it open has ended
-            self.end(ControlType.ABORT)
+            self._write_marker(ControlType.ABORT)
 
-    def append(self, value: bytes | None, *, key: bytes | None = None, headers: Any = (),
+    def append(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (),
                timestamp: int | None = None) -> int:
-        """See EmbeddedLog.append."""
+        """See EmbeddedLog.append. Raises IllegalStateError after the end of the block."""
         when = self._log.now_ms() if timestamp is None else timestamp
-        return self.append_many([(-1, when, key, value, headers)]).start
+        return self._append([(-1, when, key, value, headers)]).start
 
-    def append_many(self, records: Iterable[Any]) -> range:
-        """See EmbeddedLog.append_many."""
+    def append_many(self, records: Records) -> range:
+        """See EmbeddedLog.append_many. Raises IllegalStateError after the end of the block."""
+        return self._append(records)
+
+    def _append(self, records: Iterable[Any]) -> range:
         log = self._log
         with log.lock:
+            if self._has_ended:  # no block would end the transaction that this append begins
+                raise IllegalStateError(
+                    f"The transaction of producer {self.producer_id} has ended with its block")
             first = log.log_end_offset
             for builder in build_batches(records, self._builder, log.now_ms()):
                 builder.set_producer_state(self.producer_id, self._epoch, self._sequence, True)
@@ -81,7 +97,13 @@ class Transaction(ProcessBound):
         return RecordBatchBuilder(codec=self._codec, write_limit=self._batch_bytes)
 
     def end(self, how: ControlType) -> None:
-        """Writes the marker; a transaction without records needs none."""
+        """Writes the marker; a transaction without records needs none. Later appends are
+        refused."""
+        with self._log.lock:
+            self._has_ended = True
+        self._write_marker(how)
+
+    def _write_marker(self, how: ControlType) -> None:
         log = self._log
         if self._is_written:
             marker = end_transaction_marker(self.producer_id, self._epoch, how,
