@@ -140,6 +140,38 @@ def test_a_follower_gets_what_is_appended(tmp_path: Path, kind: int) -> None:
     assert seen == [b"%d" % number + b"." * 100 for number in range(60)]
 
 
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_follower_continues_after_a_timeout(tmp_path: Path, kind: int) -> None:
+    """A program looks at something else, and iterates again."""
+    with seglog.open(tmp_path / "t-0") as program:
+        reader: LogReader = [PartitionLog.open(program.path), program.log, program][kind]
+        program.append(b"0")
+        with reader.follow(0, end_offset=3, timeout=0.0) as follower:
+            def more() -> list[bytes | None]:
+                return [one.value for one in follower.records()]
+
+            assert (more(), more()) == ([b"0"], [])
+            program.append(b"1")
+            assert (more(), more()) == ([b"1"], [])
+            program.append_many([b"2", b"3"])
+            assert (more(), more()) == ([b"2"], [])
+        assert more() == []
+
+
+def test_a_follower_that_has_failed_fails_again(tmp_path: Path) -> None:
+    """An end would say that there is nothing more."""
+    with seglog.open(tmp_path / "t-0") as program:
+        program.append_many([b"x"] * 5)
+        for reader in (PartitionLog.open(program.path), program):
+            with reader.follow(0, timeout=SECONDS) as follower:
+                assert len(next(follower)) == 5
+                program.log.truncate_to(0)
+                for _ in range(2):
+                    with pytest.raises(OffsetOutOfRangeError, match="truncated to offset"):
+                        next(follower)
+            program.append_many([b"x"] * 5)
+
+
 def test_a_follower_notices_a_truncation(tmp_path: Path) -> None:
     """The records that it has returned are gone: others may take their offsets."""
     with seglog.open(tmp_path / "t-0") as program:

@@ -31,7 +31,11 @@ class Follower(ProcessBound, ClosedByWith, Iterator[RecordColumns]):
         self._tail, self._stream = tail, RecordBatchStream(lambda: _plan_of(tail), options)
 
     def __next__(self) -> RecordColumns:
-        return next(self._stream)
+        try:
+            return next(self._stream)
+        except StopIteration:
+            iter(self._stream)  # after a timeout the next call waits again
+            raise
 
     def records(self) -> Iterator[Record]:
         """Yields the same records one by one."""

@@ -88,7 +88,7 @@ class LogReader(Protocol):
 
         `columns` are names of `seglog.arrow.COLUMNS`. A batch has at most `batch_rows` rows and
         `batch_bytes` of keys, values and headers (a single record may have more). `threads` decode
-        ahead; with 0 the consumer's thread decodes.
+        ahead; with 0 the consumer's thread decodes. Each batch is a `seglog.arrow.RecordColumns`.
         """
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
@@ -103,5 +103,6 @@ class LogReader(Protocol):
         end.
 
         Ends at `end_offset`, after `timeout` seconds without new records, or when it or the log is
-        closed. Raises OffsetOutOfRangeError if returned records are truncated.
+        closed. After a timeout it can be iterated again, and waits for the next records. Raises
+        OffsetOutOfRangeError if returned records are truncated.
         """

@@ -101,15 +101,29 @@ class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
         `topic` knows the topic from before the first listing."""
         self._log, self._isolation, self._topic, self._read = log, isolation, topic, read
         self._next, self._stop, self._timeout = start_offset, stop_offset, timeout
-        self._closed = threading.Event()
-        self._columns = self._follow()
+        self._closed, self._is_at_stop = threading.Event(), False
+        self._failure: Exception | None = None
+        self._columns = self._follow(is_listed=True)
 
     def __next__(self) -> RecordColumns:
-        return next(self._columns)
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return next(self._columns)
+        except StopIteration:
+            # After a timeout the next call waits again.
+            self._columns = self._follow(is_listed=False)
+            raise
+        except Exception as error:
+            self._failure = error
+            raise
 
-    def _follow(self) -> Iterator[RecordColumns]:
+    def _follow(self, *, is_listed: bool) -> Iterator[RecordColumns]:
         news = time.monotonic()
-        while not self._closed.is_set():
+        while not (self._closed.is_set() or self._is_at_stop):
+            if not is_listed:
+                self._log.refresh()
+            is_listed = False
             self._topic.check(self._log)
             end = self._log.end_offset(self._isolation)
             if end < self._next:
@@ -121,14 +135,13 @@ class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
                 news = time.monotonic()
                 if self._closed.is_set():
                     return
-            self._next = end
+            self._next, self._is_at_stop = end, is_last
             left = POLL_SECONDS
             if self._timeout is not None:
                 left = min(left, news + self._timeout - time.monotonic())
             if is_last or left <= 0:
                 return
             self._closed.wait(left)
-            self._log.refresh()
 
     def _check_cut(self) -> None:
         end = self._log.end_offset("log_end")
