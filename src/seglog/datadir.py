@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from seglog.arguments import directory_path, names, optional, partition_of, text
+from seglog.arguments import (
+    directory_path, int32, names, optional, partition_of, shown, text,
+)
 from seglog.arguments import threads as at_once
 from seglog.arrow.topics import OffsetBound, TimeBound, TopicStream
 from seglog.closed_by_with import ClosedByWith
@@ -21,12 +23,15 @@ from seglog.recovery.partition_plan import CheckedSegments, LoadLevel
 from seglog.recovery.load_report import LoadReport
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.isolation import Isolation
+from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.meta import MetaProperties
 from seglog.storage.paths import DirectoryKind
+from seglog.storage.ranges import LogGap
 from seglog.storage.selection import (
     is_internal, select_partitions, unknown_partition, unknown_topic,
 )
+from seglog.storage.stream import OnDamage
 
 if TYPE_CHECKING:
     from seglog.tiered.bucket import Bucket
@@ -61,6 +66,8 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     optional(LogConfig, log_config=log_config)
     optional(LoadListener, listener=listener)
     threads = at_once("num_segment_loading_threads", num_segment_loading_threads, 1)
+    if level not in list(LoadLevel):
+        raise ValueError(f"level {shown(level)} is neither kafka, full nor verify")
     options = LoadOptions(LoadLevel(level), LoadConfig(threads), log_config or LogConfig())
     result = load_directory(directory_path("path", path), options, listener)
     if remote is None:
@@ -152,7 +159,10 @@ class DataDir(ClosedByWith):
                  partitions: Collection[int] | None = None, start_offset: OffsetBound = None,
                  end_offset: OffsetBound = None, start_timestamp: TimeBound = None,
                  end_timestamp: TimeBound = None, isolation: Isolation = "read_uncommitted",
-                 threads: int = 0, **options: Any) -> TopicStream:
+                 threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
+                 include_control: bool = False, check_crcs: bool = True,
+                 on_damage: OnDamage = "raise", on_gap: Callable[[LogGap], None] | None = None
+                 ) -> TopicStream:
         """The records of whole topics as a lazy stream of Arrow record batches, partition after
         partition, in the memory of one.
 
@@ -174,11 +184,14 @@ class DataDir(ClosedByWith):
         words = ([topics] if isinstance(topics, str) else
                  [topic for topic in self.topics if not is_internal(topic)] if topics is None
                  else names("topics", topics))
-        chosen = select_partitions(self._logs, words, partitions, self.path)
+        numbers = None if partitions is None else _numbers(partitions)
+        chosen = select_partitions(self._logs, words, numbers, self.path)
         return TopicStream(
             [(key, partial(self._logs.__getitem__, key)) for key in chosen], columns,
             start_offset=start_offset, end_offset=end_offset, start_timestamp=start_timestamp,
-            end_timestamp=end_timestamp, isolation=isolation, threads=threads, **options)
+            end_timestamp=end_timestamp, isolation=isolation, threads=threads,
+            batch_rows=batch_rows, batch_bytes=batch_bytes, include_control=include_control,
+            check_crcs=check_crcs, on_damage=on_damage, on_gap=on_gap)
 
     @property
     def topics(self) -> dict[str, list[int]]:
@@ -237,3 +250,9 @@ class DataDir(ClosedByWith):
 
     def __repr__(self) -> str:
         return f"DataDir({self.path!r}, {len(self._logs)} partitions)"
+
+
+def _numbers(partitions: Collection[int]) -> list[int]:
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        raise TypeError(f"partitions must be several numbers, not {shown(partitions)}")
+    return [int32("each of partitions", number) for number in partitions]

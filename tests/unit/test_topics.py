@@ -110,6 +110,29 @@ def test_times_of_any_kind(built: Any, data: seglog.DataDir) -> None:
         assert collect(data.to_arrow("clicks", end_timestamp=end)) == []
 
 
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"partitions": 0}, "partitions must be several numbers, not 0"),
+    ({"partitions": "0"}, "partitions must be several numbers, not '0'"),
+    ({"partitions": ["0"]}, "each of partitions must be an integer, not '0'"),
+    ({"columns": "offset"}, "columns must be a list of names, not 'offset'"),
+    ({"thread": 2}, "unexpected keyword argument 'thread'"),
+    ({"threads": "2"}, "threads must be an integer, not '2'"),
+    ({"threads": -1}, "threads must be between 0 and"),
+    ({"batch_rows": "2"}, "batch_rows must be an integer, not '2'"),
+    ({"batch_bytes": 0}, "batch_bytes must be between 1"),
+    ({"on_damage": "stop"}, "on_damage 'stop' is neither raise nor skip")])
+def test_wrong_arguments_are_refused_at_once(data: seglog.DataDir, wrong: dict[str, Any],
+                                             message: str) -> None:
+    """Not at the first record, inside of another library."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        data.to_arrow("orders", **wrong)
+
+
+def test_partitions_that_can_be_read_once(built: Any, data: seglog.DataDir) -> None:
+    found = collect(data.to_arrow("orders", ["offset"], partitions=iter([1])))  # type: ignore[arg-type]
+    assert len(found) == len(built[1]["orders", 1]["read_uncommitted"])
+
+
 def test_bounds_at_the_ends_of_64_bits(built: Any, data: seglog.DataDir) -> None:
     rows = len(built[1]["clicks", 0]["read_uncommitted"])
     least, most = -1 << 63, (1 << 63) - 1

@@ -10,12 +10,17 @@ from typing import Any
 from seglog._native.columns import (
     DEFAULT_COLUMNS, ORIGIN_COLUMNS, Projection, RecordColumns, RecordOrigin,
 )
-from seglog.arguments import int64
+from seglog.arguments import count, int32, int64, names
+from seglog.arguments import threads as at_once
 from seglog.errors import OffsetOutOfRangeError
 from seglog.model import TopicPartition
 from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.partition_log import PartitionLog
-from seglog.storage.stream import ColumnStream, Pass, RecordBatchStream
+from seglog.storage.ranges import LogGap
+from seglog.storage.stream import (
+    ColumnStream, DecodeOptions, OnDamage, Pass, RecordBatchStream,
+)
 
 __all__ = ["TOPIC_COLUMNS", "OffsetBound", "TimeBound", "TopicStream", "to_millis"]
 
@@ -49,20 +54,27 @@ class TopicStream(ColumnStream):
                  columns: Sequence[str] | None = None, *, start_offset: OffsetBound = None,
                  end_offset: OffsetBound = None, start_timestamp: TimeBound = None,
                  end_timestamp: TimeBound = None, isolation: Isolation = "read_uncommitted",
-                 batch_rows: int = 16384, on_partition: Callable[[TopicPartition], None]
-                 = lambda tp: None, **options: Any) -> None:
+                 threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
+                 include_control: bool = False, check_crcs: bool = True,
+                 on_damage: OnDamage = "raise", on_gap: Callable[[LogGap], None] | None = None,
+                 on_partition: Callable[[TopicPartition], None] = lambda tp: None) -> None:
         check_isolation(isolation)
         _check_offsets("start_offset", start_offset)
         _check_offsets("end_offset", end_offset)
-        names = tuple(TOPIC_COLUMNS if columns is None else columns)
-        Projection(names, origin=True)  # a wrong name is an error now
+        wanted = tuple(TOPIC_COLUMNS if columns is None else names("columns", columns))
+        Projection(wanted, origin=True)  # a wrong name is an error now
+        DecodeOptions(on_damage=on_damage)  # as is another value
         self.isolation = isolation
         self.partitions = tuple(tp for tp, _ in logs)
-        options.update(isolation=isolation, batch_rows=min(batch_rows, _ROWS_MAX))
-        reader = _Reader(tuple(logs), names, start_offset, end_offset, to_millis(start_timestamp),
+        options = {
+            "isolation": isolation, "threads": at_once("threads", threads),
+            "batch_rows": min(int32("batch_rows", batch_rows, 1), _ROWS_MAX),
+            "batch_bytes": count("batch_bytes", batch_bytes), "include_control": include_control,
+            "check_crcs": check_crcs, "on_damage": on_damage, "on_gap": on_gap}
+        reader = _Reader(tuple(logs), wanted, start_offset, end_offset, to_millis(start_timestamp),
                          to_millis(end_timestamp), options, on_partition)
         reader.check_bounds()
-        super().__init__(names, reader.begin)
+        super().__init__(wanted, reader.begin)
 
     def __repr__(self) -> str:
         topics = ", ".join(dict.fromkeys(tp.topic for tp in self.partitions))
@@ -117,7 +129,7 @@ class _Reader:
         """The records that may be in the bounds, None if there are none."""
         start = max(_of(self.start_offset, tp) or 0, log.log_start_offset)
         end = _of(self.end_offset, tp)
-        skips = self.options.get("on_damage") == "skip"
+        skips = self.options["on_damage"] == "skip"
         if self.start_timestamp is not None and self.start_timestamp >= 0:
             # All records before the first match are too early. There is no such bound at the
             # other end: a record may be older than those before it.
