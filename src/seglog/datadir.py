@@ -86,7 +86,10 @@ class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
         # Kafka does not start with two directories of one partition; here the first one is read.
         self._directories: dict[TopicPartition, PartitionDirectory] = {}
         for one in result.root.partitions:
-            if one.kind is DirectoryKind.LIVE and result.is_loaded(one.name):
+            # One that cannot be read says so when it is opened; one that is gone is left out.
+            if one.kind is DirectoryKind.LIVE and (
+                    result.is_loaded(one.name)
+                    or os.path.isdir(os.path.join(result.root.path, one.name))):
                 self._directories.setdefault(one.topic_partition, one)
         self._opened: dict[TopicPartition, PartitionLog] = {}
 

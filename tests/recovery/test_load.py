@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -439,3 +440,37 @@ def test_a_file_of_a_partition_that_cannot_be_read_is_named(tmp_path: Path, file
     assert found["file-unreadable"].severity is Severity.ERROR
     assert (found["file-unreadable"].directory, found["file-unreadable"].file) == ("t-0", file)
     assert found["file-kind"].found == "a directory"
+
+
+def test_a_partition_that_cannot_be_listed_is_not_left_out(tmp_path: Path) -> None:
+    """A reader of the topic would miss its records and not know."""
+    root = tmp_path / "data"
+    for number in range(2):
+        with seglog.open(root / f"t-{number}") as log:
+            log.append(b"x")
+    (root / "t-1").chmod(0)
+    try:
+        with without_rights(root), seglog.open_data_dir(root) as data:
+            assert codes(data.report) >= {"directory-unreadable"} and data.topics == {"t": [0, 1]}
+            with pytest.raises(KafkaStorageError, match="Permission denied"):
+                list(data.to_arrow("t"))
+            with pytest.raises(KafkaStorageError, match="Permission denied"):
+                data.log("t", 1)
+    finally:
+        (root / "t-1").chmod(0o755)
+
+
+@pytest.mark.parametrize(("number", "code"), [
+    (errno.EMFILE, "directory-unreadable"), (errno.ENOENT, "file-missing")])
+def test_a_partition_that_cannot_be_checked_is_named(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str) -> None:
+    root = data_dir(tmp_path / "k", clean=False)
+    partition(root, "t-0", segments=5)
+    monkeypatch.setattr(partition_plan, "CHUNK_SEGMENTS", 2)
+
+    def fail(path: str, *_: object, **__: object) -> None:
+        raise KafkaStorageError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(partition_plan, "check_segments", fail)
+    report = load_directory(str(root), LoadOptions()).report
+    assert [one.directory for one in report.findings if one.code == code] == ["t-0"]

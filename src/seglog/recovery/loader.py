@@ -32,7 +32,7 @@ from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.recovery.segment_verification import SegmentCheck, verify_segment
 from seglog.storage.paths import DirectoryKind
 
-_ChunkTask = Callable[[], tuple[PartitionListing, SegmentChecks | None]]
+_ChunkTask = Callable[[], tuple[PartitionListing, SegmentChecks | KafkaStorageError]]
 _VerifyTask = Callable[[], tuple[str, SegmentCheck]]
 
 __all__ = ["LoadOptions", "LoadResult", "load_directory", "partition_state", "read_directory",
@@ -175,19 +175,22 @@ class _Load:
 
     def _phase_one(self, partitions: Sequence[PartitionDirectory]) -> dict[str, PartitionPlan]:
         plans: dict[str, PartitionPlan] = {}
-        waiting: dict[str, list[SegmentChecks | None]] = {}
+        waiting: dict[str, list[SegmentChecks]] = {}
+        failed: set[str] = set()
         for (listing, checks), thread in self.load.segments.run(self._chunk_tasks(partitions)):
             name = os.path.basename(listing.path)
+            if isinstance(checks, KafkaStorageError):  # then the partition has no plan
+                if name not in failed:
+                    failed.add(name)
+                    self.report(unreadable(checks))
+                continue
             chunks = waiting.setdefault(name, [])
             chunks.append(checks)
-            if checks is not None and len(checks.status):
+            if len(checks.status):
                 self.load.count_segments(thread, len(checks.status))
                 self.listener.segments_loaded(name, len(checks.status), thread)
             if len(chunks) == len(chunks_of(listing)):
-                del waiting[name]
-                sound = [chunk for chunk in chunks if chunk is not None]
-                if len(sound) == len(chunks):
-                    plans[name] = join_chunks(listing, sound)
+                plans[name] = join_chunks(listing, waiting.pop(name))
         return plans
 
     def _chunk_tasks(self, partitions: Sequence[PartitionDirectory]) -> Iterator[_ChunkTask]:
@@ -242,11 +245,11 @@ def _list(path: str) -> PartitionListing | KafkaStorageError:
 
 
 def _check(listing: PartitionListing, start: int, stop: int,
-           level: LoadLevel) -> tuple[PartitionListing, SegmentChecks | None]:
+           level: LoadLevel) -> tuple[PartitionListing, SegmentChecks | KafkaStorageError]:
     try:
         return listing, check_chunk(listing, start, stop, level)
-    except KafkaStorageError:
-        return listing, None  # the directory is gone: it has no plan
+    except KafkaStorageError as error:
+        return listing, error
 
 
 def _verify_tasks(plans: dict[str, PartitionPlan]) -> Iterator[_VerifyTask]:
