@@ -19,7 +19,7 @@ from seglog.model import TopicPartition
 
 __all__ = ["INT32_MAX", "INT32_MIN", "INT64_MAX", "INT64_MIN", "all_of", "content", "count",
            "directory_path", "given_path", "int32", "int64", "integer", "names", "offset",
-           "optional", "partition_of", "seconds", "shown", "text", "threads"]
+           "optional", "partition_of", "require_local", "seconds", "shown", "text", "threads"]
 
 INT32_MAX: Final = (1 << 31) - 1
 INT32_MIN: Final = -1 << 31
@@ -156,11 +156,16 @@ def given_path(value: Any, name: str = "path") -> str:
 def directory_path(name: str, value: Any) -> str:
     """An absolute path. Raises as `given_path`, and KafkaStorageError for a URL."""
     path = given_path(value, name)
+    require_local(path)
+    return os.path.abspath(path)
+
+
+def require_local(path: str) -> None:
+    """Raises KafkaStorageError for a URL, where only a local path will do."""
     if _URL.match(path):
         raise KafkaStorageError(
             errno.EINVAL, "this is a URL, and only a local directory will do here; object stores "
-            "are read by PartitionLog.open, seglog ls, seglog cat and Spark", path)
-    return os.path.abspath(path)
+            "are read by PartitionLog.open, seglog ls, cat and export, and Spark", path)
 
 
 def optional(kind: type, **given: Any) -> None:

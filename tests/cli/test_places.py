@@ -378,3 +378,11 @@ def test_the_same_directory_twice_in_one_manager(tmp_path: Path) -> None:
     with pytest.raises(DuplicateLogDirError):
         seglog.LogManager([tmp_path / "k", tmp_path / "link"])
     assert list((tmp_path / "k").iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["load", *WRITES, "verify", "verify --spark local[2]", "compact",
+                                  "dump", "dump --files"])
+def test_a_url_is_no_directory_below_this_one(verb: str) -> None:
+    done = run(verb, "s3://bucket/data")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("seglog: error: s3://bucket/data: this is a URL, and only a ")

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from seglog.arguments import given_path
+from seglog.arguments import directory_path, given_path
 from seglog.cleaner.cleanable import LogToClean
 from seglog.cleaner.config import CleanerConfig
 from seglog.cleaner.dry_run import dry_run
@@ -96,7 +96,7 @@ class _Settings:
 def run(args: argparse.Namespace) -> int:
     """Compacts every path; 1 if a log cannot be cleaned."""
     settings = _settings(args)
-    paths = [os.path.abspath(path) for path in args.path]
+    paths = [directory_path("path", path) for path in args.path]
     refuse_duplicates(paths)
     roots = [_root_of(path) for path in paths]
     _require_topics(paths, roots, settings.topics)

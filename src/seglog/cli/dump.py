@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
-from seglog.arguments import given_path
+from seglog.arguments import given_path, require_local
 from seglog.cli import render
 from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.dump import decoders
@@ -153,6 +153,7 @@ def _paths(args: argparse.Namespace) -> Iterator[str]:
     named = re.sub(",+$", "", args.files or "")
     names = named.split(",") if named else []
     for name in [*names, *args.paths]:
+        require_local(name)
         path = _java_path(name)
         if os.path.isdir(path):
             yield from _files_of(path)

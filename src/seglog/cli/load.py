@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from seglog.arguments import given_path
+from seglog.arguments import given_path, require_local
 from seglog.cli import render
 from seglog.cli.bar import LoadBar
 from seglog.cli.document import print_document
@@ -63,6 +63,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Loads every path; 1 if a finding is an error or worse."""
+    for path in args.path:
+        require_local(path)
     if args.recover or args.dry_run:
         return _recover(args)
     for name in ("quarantine", "states"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from seglog.arguments import require_local
 from seglog.cli import load
 from seglog.cli.bar import LoadBar
 from seglog.cli.report import (
@@ -60,6 +61,8 @@ def found_in(paths: list[str]) -> Iterator[tuple[TopicPartition, str]]:
 
 
 def _run_on_spark(args: argparse.Namespace) -> int:
+    for path in args.path:
+        require_local(path)
     if not args.spark:
         raise ConfigError("--spark: the master is empty (is a variable not set?); one is local[4]")
     if args.threads is not None:
