@@ -66,12 +66,13 @@ def open(path: str | os.PathLike[str], *,
     write to its data directory, which `.lock` enforces. One process may open several logs of one
     data directory.
 
-    `config` are a topic's settings, as a LogConfig or by Kafka's names. Nothing is deleted unless
-    they say so (`retention.ms`), and then every five minutes. With `cleanup.policy=compact` a
-    thread compacts closed segments as a broker's cleaner does. A batch above `max.message.bytes` (1
-    MiB) is refused: `config={"max.message.bytes": ...}` allows more. After a crash everything after
-    the last flush is recovered: an incomplete batch is truncated, as by a broker. `batch_bytes`
-    bounds the batches that `append_many` builds, before compression.
+    `config` are a topic's settings by Kafka's names. Nothing is deleted unless they say so
+    (`retention.ms`), and then every five minutes. A LogConfig is taken as it is, with Kafka's
+    default of seven days. With `cleanup.policy=compact` a thread compacts closed segments as a
+    broker's cleaner does. A batch above `max.message.bytes` (1 MiB) is refused:
+    `config={"max.message.bytes": ...}` allows more. After a crash everything after the last flush
+    is recovered: an incomplete batch is truncated, as by a broker, and a warning is logged.
+    `batch_bytes` bounds the batches that `append_many` builds, before compression.
 
     Raises LogDirLockedError, which names the process that has the directory; KafkaStorageError,
     also if a new data directory would be inside other things; LogLoadError, ConfigError,
