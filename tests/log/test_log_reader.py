@@ -90,10 +90,12 @@ def test_streams(readers: list[LogReader], isolation: Any) -> None:
     for (start, end), threads in zip(bounds, itertools.cycle([0, 2])):
         alike(readers, lambda one: rows(one.to_arrow(start, end, ["offset", "key", "value"],
                                                      isolation, threads=threads)))
+        alike(readers, lambda one: list(one.records(start, end, isolation=isolation)))
     every = alike(readers, lambda one: rows(one.to_arrow(include_control=True, batch_rows=7,
                                                          isolation=isolation)))
     assert every
     assert alike(readers, lambda one: one.to_arrow(isolation="committed")) is ValueError
+    assert alike(readers, lambda one: one.records(isolation="committed")) is ValueError
     assert alike(readers, lambda one: one.to_arrow(columns=["colour"])) is ValueError
     assert alike(readers, lambda one: one.to_arrow(batch_rows=0)) is ValueError
 

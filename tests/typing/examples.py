@@ -86,6 +86,7 @@ def reading_any_log(directory: seglog.PartitionLog, program: seglog.EmbeddedLog)
         assert_type(reader.last_stable_offset, int)
         assert_type(reader.fetch(0, 1 << 20, "read_committed"), FetchData)
         assert_type(reader.to_arrow(0, 9, ["key"], "log_end", threads=2), seglog.RecordBatchStream)
+        assert_type(next(reader.records(0, isolation="read_committed")).key, bytes | None)
         assert_type(reader.offset_for_timestamp(-1), seglog.TimestampOffset | None)
         with reader.follow(0, timeout=1.5, columns=["value"]) as records:
             for columns in records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +45,7 @@ from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import DirectoryKind
 from seglog.storage.producer_state import ProducerState
+from seglog.storage.record_rows import Record, one_by_one
 from seglog.storage.stream import DecodeOptions, RecordBatchStream
 
 __all__ = ["LastRecord", "ReadableLog", "described"]
@@ -333,6 +334,11 @@ class ReadableLog(ProcessBound):
             int32("batch_rows", batch_rows, 1), count("batch_bytes", batch_bytes), check_crcs,
             include_control)
         return stream_of(self, start, end, isolation, options, at_once("threads", threads))
+
+    def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
+                isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
+        """Yields the records of `to_arrow` one by one."""
+        return one_by_one(self.to_arrow(start_offset, end_offset, isolation=isolation))
 
     def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
                isolation: Isolation = "read_uncommitted", timeout: float | None = None,

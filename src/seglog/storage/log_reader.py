@@ -91,6 +91,10 @@ class LogReader(Protocol):
         ahead; with 0 the consumer's thread decodes. Each batch is a `seglog.arrow.RecordColumns`.
         """
 
+    def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
+                isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
+        """Yields the records of `to_arrow` one by one."""
+
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at or after a time, None if all are earlier. Negative values are Kafka's
         special timestamps (`seglog.model`). Control records count, as in Kafka."""

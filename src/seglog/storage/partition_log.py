@@ -38,6 +38,7 @@ from seglog.storage.paths import (
 from seglog.storage.place import PlaceKind, identify
 from seglog.storage.polling import PollingFollower, TopicWatch
 from seglog.storage.ranges import WHOLE_SEGMENT, LogGap, LogRange
+from seglog.storage.record_rows import Record, one_by_one
 from seglog.storage.segments import Segments
 from seglog.storage.skipping import GapList
 from seglog.storage.stream import RANGE_BYTES, DecodeOptions, OnDamage, Plan, RecordBatchStream
@@ -289,6 +290,11 @@ class PartitionLog(SurvivesFork, ClosedByWith):
             release=view.segments.release, threads=threads, gaps=gaps,
             damage=view.hidden_damage(end_offset) if committed and not skips else None,
             surveys=source.surveys if isinstance(source, SalvagedView) and check_crcs else None)
+
+    def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
+                isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
+        """Yields the records of `to_arrow` one by one."""
+        return one_by_one(self.to_arrow(start_offset, end_offset, isolation=isolation))
 
     def _range_bytes(self, threads: int) -> int:
         """The size of the ranges that threads decode. In a small log on a file system they are
