@@ -160,6 +160,20 @@ def test_a_follower_continues_after_a_timeout(tmp_path: Path, kind: int) -> None
         assert more() == []
 
 
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_loop_over_records_that_is_left_is_continued(tmp_path: Path, kind: int) -> None:
+    """The records of a batch that the first loop did not reach are not lost."""
+    with seglog.open(tmp_path / "t-0") as program:
+        program.append_many([b"%d" % n for n in range(9)])
+        reader: LogReader = [PartitionLog.open(program.path), program.log, program][kind]
+        with reader.follow(0, timeout=0.0) as follower:
+            assert [next(follower.records()).offset for _ in range(3)] == [0, 1, 2]
+            for record in follower.records():
+                if record.offset == 5:
+                    break
+            assert [record.offset for record in follower.records()] == [6, 7, 8]
+
+
 def test_a_follower_that_has_failed_fails_again(tmp_path: Path) -> None:
     """An end would say that there is nothing more."""
     with seglog.open(tmp_path / "t-0") as program:

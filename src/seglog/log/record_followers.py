@@ -14,7 +14,7 @@ from seglog.log.executor_calls import ExecutorCalls
 from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
-from seglog.storage.record_rows import Record, one_by_one
+from seglog.storage.record_rows import ColumnFollower, Record, one_by_one
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncFollower", "Follower", "stream_of"]
 
 
-class Follower(ProcessBound, ClosedByWith, Iterator[RecordColumns]):
+class Follower(ProcessBound, ClosedByWith, ColumnFollower):
     """Record columns as they are appended. For one thread; any may `close` it."""
 
     def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
@@ -36,10 +36,6 @@ class Follower(ProcessBound, ClosedByWith, Iterator[RecordColumns]):
         except StopIteration:
             iter(self._stream)  # after a timeout the next call waits again
             raise
-
-    def records(self) -> Iterator[Record]:
-        """Yields the same records one by one."""
-        return one_by_one(self)
 
     @ending
     def close(self) -> None:
@@ -59,6 +55,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
         self._tail, self._options = tail, options
         self._stream: RecordBatchStream | None = None
         self._decoded = ExecutorCalls[RecordColumns | None]()
+        self._rest: Iterator[Record] = iter(())
 
     async def __anext__(self) -> RecordColumns:
         while True:
@@ -72,7 +69,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
             self._stream = None
 
     def records(self) -> AsyncIterator[Record]:
-        """Yields the same records one by one."""
+        """See Follower."""
         return _AsyncRecords(self)
 
     @ending
@@ -91,13 +88,13 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
 class _AsyncRecords(AsyncIterator[Record]):
     """No generator, which a cancelled wait would end."""
 
-    def __init__(self, batches: AsyncFollower) -> None:
-        self._batches = batches
-        self._records: Iterator[Record] = iter(())
+    def __init__(self, follower: AsyncFollower) -> None:
+        self._follower = follower
 
     async def __anext__(self) -> Record:
-        while (record := next(self._records, None)) is None:
-            self._records = one_by_one((await anext(self._batches),))
+        follower = self._follower
+        while (record := next(follower._rest, None)) is None:
+            follower._rest = one_by_one((await anext(follower),))
         return record
 
 

@@ -30,7 +30,7 @@ class RecordFollower(Protocol):
         """Waits for more records."""
 
     def records(self) -> Iterator[Record]:
-        """Yields the same records one by one."""
+        """Yields the same records one by one. A second call continues where the first was left."""
 
     def close(self) -> None:
         """Ends the iteration, also one that is waiting."""

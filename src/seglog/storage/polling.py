@@ -17,7 +17,7 @@ from seglog.objects.urls import is_url
 from seglog.storage.isolation import Isolation
 from seglog.storage.log_store import Files
 from seglog.storage.paths import PARTITION_METADATA
-from seglog.storage.record_rows import Record, one_by_one
+from seglog.storage.record_rows import ColumnFollower
 from seglog.storage.segments import Segments
 from seglog.storage.stream import RecordBatchStream
 
@@ -87,7 +87,7 @@ class TopicWatch:
         self._state, self._topic_id = state, topic_id or self._topic_id
 
 
-class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
+class PollingFollower(ClosedByWith, ColumnFollower):
     """Yields record columns as another process appends them. For one thread; any may `close` it.
 
     Raises KafkaStorageError if a segment is removed while it is read, and InconsistentTopicIdError
@@ -148,10 +148,6 @@ class PollingFollower(ClosedByWith, Iterator[RecordColumns]):
         if end < self._next:
             raise OffsetOutOfRangeError(f"the log was truncated to offset {end}, and was read "
                                         f"up to {self._next} before")
-
-    def records(self) -> Iterator[Record]:
-        """Yields the same records one by one."""
-        return one_by_one(self)
 
     def close(self) -> None:
         """Ends the iteration, also one that is waiting."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from seglog._native.columns import RecordColumns
 from seglog.errors import IllegalArgumentError
 
-__all__ = ["Record", "one_by_one"]
+__all__ = ["ColumnFollower", "Record", "one_by_one"]
 
 
 class Record(NamedTuple):
@@ -34,3 +34,20 @@ def one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
         lists = batch.to_pylists()
         yield from map(Record, lists["offset"], lists["timestamp"], lists["key"], lists["value"],
                        map(tuple, lists["headers"]))
+
+
+class ColumnFollower(Iterator[RecordColumns]):
+    """Base class of followers, which also have their records one by one."""
+
+    #: Records of the last columns that `records` has not yielded.
+    _rest: Iterator[Record] = iter(())
+
+    def records(self) -> Iterator[Record]:
+        """Yields the same records one by one. A second call continues where the first was left."""
+        while True:
+            while (record := next(self._rest, None)) is not None:
+                yield record
+            batch = next(self, None)
+            if batch is None:
+                return
+            self._rest = one_by_one((batch,))
