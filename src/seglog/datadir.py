@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from seglog.arguments import (
     directory_path, int32, names, optional, partition_of, shown, text,
@@ -255,7 +255,7 @@ class DataDir(ClosedByWith):
         return f"DataDir({self.path!r}, {len(self._logs)} partitions)"
 
 
-def _numbers(partitions: Collection[int]) -> list[int]:
+def _numbers(partitions: Any) -> list[int]:
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
         raise TypeError(f"partitions must be several numbers, not {shown(partitions)}")
     return [int32("each of partitions", number) for number in partitions]

@@ -138,7 +138,7 @@ def _plain_source(name: str, column: Any) -> ColumnSource:
     return _fixed(name, column)
 
 
-def _objects(name: str, values: Sequence[Any]) -> NDArray[np.object_]:
+def _objects(name: str, values: Any) -> NDArray[np.object_]:
     if isinstance(values, str | bytes | bytearray | Mapping) or not (
             hasattr(values, "__len__") and hasattr(values, "__getitem__")):
         # numpy would repeat a single value in every row.
