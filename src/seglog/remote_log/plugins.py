@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from seglog import forks
 from seglog.errors import ConfigError, RemoteStorageError, SeglogError
 from seglog.remote_log.metadata_manager import BrokerReadyCallback, RemoteLogMetadataManager
-from seglog.tiered.remote_records import (
-    RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata,
-    TopicIdPartition,
-)
 
 __all__ = ["ClassLoaderAwareRemoteLogMetadataManager", "load_plugin"]
-
-_T = TypeVar("_T")
 
 
 def load_plugin(setting: str, class_name: str, class_path: str | None) -> Any:
@@ -84,82 +78,35 @@ class ClassLoaderAwareRemoteLogMetadataManager:
     def __init__(self, delegate: RemoteLogMetadataManager) -> None:
         self.delegate = delegate
 
-    def _call(self, method: Callable[..., _T], *arguments: object) -> _T:
-        try:
-            return method(*arguments)
-        except SeglogError:
-            raise
-        except Exception as error:
-            raise RemoteStorageError(
-                f"{type(self.delegate).__name__}: {type(error).__name__}: {error}") from error
-
     def on_broker_ready(self) -> None:
         """See BrokerReadyCallback."""
         if isinstance(self.delegate, BrokerReadyCallback):
-            self._call(self.delegate.on_broker_ready)
+            _call(self.delegate, "on_broker_ready")
 
-    def configure(self, properties: Mapping[str, object]) -> None:
-        """See RemoteLogMetadataManager."""
-        self._call(self.delegate.configure, properties)
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            """The methods of RemoteLogMetadataManager."""
 
-    def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> Future[None]:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.add_remote_log_segment_metadata, metadata)
 
-    def update_remote_log_segment_metadata(
-            self, update: RemoteLogSegmentMetadataUpdate) -> Future[None]:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.update_remote_log_segment_metadata, update)
+def _call(delegate: RemoteLogMetadataManager, name: str, *args: object, **kwargs: object) -> Any:
+    try:
+        return getattr(delegate, name)(*args, **kwargs)
+    except SeglogError:
+        raise
+    except Exception as error:
+        raise RemoteStorageError(
+            f"{type(delegate).__name__}: {type(error).__name__}: {error}") from error
 
-    def put_remote_partition_delete_metadata(
-            self, metadata: RemotePartitionDeleteMetadata) -> Future[None]:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.put_remote_partition_delete_metadata, metadata)
 
-    def remote_log_segment_metadata(self, partition: TopicIdPartition, leader_epoch: int,
-                                    offset: int) -> RemoteLogSegmentMetadata | None:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.remote_log_segment_metadata, partition, leader_epoch,
-                          offset)
+def _forwarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def forward(self: ClassLoaderAwareRemoteLogMetadataManager, *args: object,
+                **kwargs: object) -> Any:
+        return _call(self.delegate, name, *args, **kwargs)
 
-    def next_segment_with_txn_index(self, partition: TopicIdPartition, leader_epoch: int,
-                                    offset: int) -> RemoteLogSegmentMetadata | None:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.next_segment_with_txn_index, partition, leader_epoch,
-                          offset)
+    return forward
 
-    def highest_offset_for_epoch(self, partition: TopicIdPartition,
-                                 leader_epoch: int) -> int | None:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.highest_offset_for_epoch, partition, leader_epoch)
 
-    def list_all_remote_log_segments(self, partition: TopicIdPartition
-                                     ) -> list[RemoteLogSegmentMetadata]:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.list_all_remote_log_segments, partition)
-
-    def list_remote_log_segments(self, partition: TopicIdPartition,
-                                 leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.list_remote_log_segments, partition, leader_epoch)
-
-    def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.remote_log_size, partition, leader_epoch)
-
-    def is_ready(self, partition: TopicIdPartition) -> bool:
-        """See RemoteLogMetadataManager."""
-        return self._call(self.delegate.is_ready, partition)
-
-    def on_partition_leadership_changes(self, leaders: Collection[TopicIdPartition],
-                                        followers: Collection[TopicIdPartition]) -> None:
-        """See RemoteLogMetadataManager."""
-        self._call(self.delegate.on_partition_leadership_changes, leaders, followers)
-
-    def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """See RemoteLogMetadataManager."""
-        self._call(self.delegate.on_stop_partitions, partitions)
-
-    def close(self) -> None:
-        """See RemoteLogMetadataManager."""
-        self._call(self.delegate.close)
+for _name, _method in vars(RemoteLogMetadataManager).items():
+    if not _name.startswith("_"):
+        setattr(ClassLoaderAwareRemoteLogMetadataManager, _name, _forwarded(_name, _method))
