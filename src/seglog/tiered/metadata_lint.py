@@ -15,7 +15,7 @@ from seglog.tiered.bucket import Bucket
 from seglog.tiered.metadata_finding import METADATA_CODES, MetadataFinding
 from seglog.tiered.metadata_objects import find_absent_objects
 from seglog.tiered.metadata_lineage import LiveSegment, lineage_findings
-from seglog.tiered.metadata_serde import deserialize, serialize
+from seglog.tiered.metadata_serde import deserialize, serialize, unknown_tags
 from seglog.tiered.metadata_topic import (
     METADATA_PARTITIONS_DEFAULT, REMOTE_LOG_METADATA_TOPIC, SkippedMetadata, metadata_partitions,
     read_metadata_rows,
@@ -26,7 +26,6 @@ from seglog.tiered.remote_records import (
     RemotePartitionDeleteMetadata, TopicIdPartition, id_text,
 )
 from seglog.tiered.segment_states import RemoteLogSegmentState, RemotePartitionDeleteState
-from seglog.tiered.tagged_fields import unknown_tags
 
 __all__ = ["MetadataLint", "check_topic_config", "lint_metadata"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from seglog._native.dump import java_utf8
@@ -22,7 +22,7 @@ from seglog.tiered.remote_records import (
 )
 from seglog.tiered.segment_states import RemoteLogSegmentState, RemotePartitionDeleteState
 
-__all__ = ["deserialize", "serialize"]
+__all__ = ["deserialize", "serialize", "unknown_tags"]
 
 _STRING_MAX = 0x7FFF
 _SEGMENT_STATES = tuple(RemoteLogSegmentState)
@@ -106,7 +106,7 @@ def deserialize(data: bytes) -> RemoteLogMetadata:
                                  expected=f"0 to {len(_RECORDS) - 1}", found=key)
     read, build = _RECORDS[key]
     try:
-        fields, end = read(data, start, version)
+        fields, end = read(data, start, version, [])
     except (IndexError, ValueError, struct.error):
         raise MetadataParseError(f"Failed to deserialize record with type {key}",
                                  position=start) from None
@@ -120,67 +120,81 @@ def deserialize(data: bytes) -> RemoteLogMetadata:
                                  kafka_name=error.kafka_name) from None
 
 
-# The readers return the fields of a message and the position after it. As in Kafka's generated
-# code, structures inside a message refuse a newer version, and the message itself does not.
+def unknown_tags(data: bytes) -> list[tuple[int, int]]:
+    """(tag, its byte in the value) of each tagged field that the messages do not have, for a value
+    that `deserialize` takes."""
+    key, version, start = read_frame(data)
+    found: _Tags = []
+    _RECORDS[key][0](data, start, version, found)
+    return found
+
+
+# The readers return the fields of a message and the position after it, and note the tagged fields
+# that they skip. As in Kafka's generated code, structures inside a message refuse a newer version,
+# and the message itself does not.
 
 _Fields = tuple[tuple[Any, ...], int]
+#: (tag, its byte in the value) of each.
+_Tags = list[tuple[int, int]]
 
 
-def _read_segment(data: bytes, position: int, version: int) -> _Fields:
-    segment_id, position = _read_segment_id(data, position, version)
-    fields, position = _read_segment_fields(data, position, version)
+def _read_segment(data: bytes, position: int, version: int, unknown: _Tags) -> _Fields:
+    segment_id, position = _read_segment_id(data, position, version, unknown)
+    fields, position = _read_segment_fields(data, position, version, unknown)
     return (segment_id, *fields), position
 
 
-def _read_snapshot(data: bytes, position: int, version: int) -> _Fields:
+def _read_snapshot(data: bytes, position: int, version: int, unknown: _Tags) -> _Fields:
     raw, position = _read_bytes(data, position, ID_BYTES)
-    fields, position = _read_segment_fields(data, position, version)
+    fields, position = _read_segment_fields(data, position, version, unknown)
     return (raw, *fields), position
 
 
-def _read_segment_fields(data: bytes, position: int, version: int) -> _Fields:
+def _read_segment_fields(data: bytes, position: int, version: int, unknown: _Tags) -> _Fields:
     start, end, broker_id, max_timestamp, event_timestamp = _SEGMENT.unpack_from(data, position)
-    epochs, position = _read_epochs(data, position + _SEGMENT.size, version)
+    epochs, position = _read_epochs(data, position + _SEGMENT.size, version, unknown)
     size, = _SIZE.unpack_from(data, position)
     custom, position = _read_custom(data, position + _SIZE.size)
     state, = _STATE.unpack_from(data, position)
-    txn_index_empty, position = _read_tags(data, position + 1, has_flag=True)
+    txn_index_empty, position = _read_tags(data, position + 1, unknown, has_flag=True)
     return (start, end, max_timestamp, broker_id, event_timestamp, size, epochs, custom, state,
             txn_index_empty), position
 
 
-def _read_update(data: bytes, position: int, version: int) -> _Fields:
-    segment_id, position = _read_segment_id(data, position, version)
+def _read_update(data: bytes, position: int, version: int, unknown: _Tags) -> _Fields:
+    segment_id, position = _read_segment_id(data, position, version, unknown)
     broker_id, event_timestamp = _EVENT.unpack_from(data, position)
     custom, position = _read_custom(data, position + _EVENT.size)
     state, = _STATE.unpack_from(data, position)
-    _, position = _read_tags(data, position + 1)
+    _, position = _read_tags(data, position + 1, unknown)
     return (segment_id, event_timestamp, custom, state, broker_id), position
 
 
-def _read_delete(data: bytes, position: int, version: int) -> _Fields:
-    partition, position = _read_partition(data, position, version)
+def _read_delete(data: bytes, position: int, version: int, unknown: _Tags) -> _Fields:
+    partition, position = _read_partition(data, position, version, unknown)
     broker_id, event_timestamp = _EVENT.unpack_from(data, position)
     state, = _STATE.unpack_from(data, position + _EVENT.size)
-    _, position = _read_tags(data, position + _EVENT.size + 1)
+    _, position = _read_tags(data, position + _EVENT.size + 1, unknown)
     return (partition, state, event_timestamp, broker_id), position
 
 
-def _read_segment_id(data: bytes, position: int, version: int) -> tuple[RemoteLogSegmentId, int]:
-    partition, position = _read_partition(data, position, version)
+def _read_segment_id(data: bytes, position: int, version: int, unknown: _Tags
+                     ) -> tuple[RemoteLogSegmentId, int]:
+    partition, position = _read_partition(data, position, version, unknown)
     raw, position = _read_bytes(data, position, ID_BYTES)
-    _, position = _read_tags(data, position)
+    _, position = _read_tags(data, position, unknown)
     return RemoteLogSegmentId(partition, raw), position
 
 
-def _read_partition(data: bytes, position: int, version: int) -> tuple[TopicIdPartition, int]:
+def _read_partition(data: bytes, position: int, version: int, unknown: _Tags
+                    ) -> tuple[TopicIdPartition, int]:
     if version > 0:
         raise ValueError(version)
     length, start = read_unsigned_varint(data, position)
     if not 0 < length <= _STRING_MAX + 1:
         raise ValueError(length)
     raw, position = _read_bytes(data, start, length - 1 + ID_BYTES + _PARTITION.size)
-    _, position = _read_tags(data, position)
+    _, position = _read_tags(data, position, unknown)
     return _partition_of(raw), position
 
 
@@ -193,14 +207,15 @@ def _partition_of(raw: bytes) -> TopicIdPartition:
     return TopicIdPartition(raw[len(name):-_PARTITION.size], java_utf8(name).decode(), number)
 
 
-def _read_epochs(data: bytes, position: int, version: int) -> tuple[list[tuple[int, int]], int]:
+def _read_epochs(data: bytes, position: int, version: int, unknown: _Tags
+                 ) -> tuple[list[tuple[int, int]], int]:
     length, position = read_unsigned_varint(data, position)
     if not 0 < length <= len(data) - position + 1 or (length > 1 and version > 0):
         raise ValueError(length)
     epochs = []
     for _ in range(length - 1):
         epochs.append(_EPOCH.unpack_from(data, position))
-        _, position = _read_tags(data, position + _EPOCH.size)
+        _, position = _read_tags(data, position + _EPOCH.size, unknown)
     return epochs, position
 
 
@@ -218,19 +233,22 @@ def _read_bytes(data: bytes, position: int, size: int) -> tuple[bytes, int]:
     return data[position:end], end
 
 
-def _read_tags(data: bytes, position: int, *, has_flag: bool = False) -> tuple[bool, int]:
+def _read_tags(data: bytes, position: int, unknown: _Tags, *, has_flag: bool = False
+               ) -> tuple[bool, int]:
     """Whether tag 0 (TxnIndexEmpty, where a message has it) is true; other tags are skipped."""
     if data[position] == 0:
         return False, position + 1
     flag = False
     count, position = read_unsigned_varint(data, position)
     for _ in range(count):
+        start = position
         tag, position = read_unsigned_varint(data, position)
         size, position = read_unsigned_varint(data, position)
         if tag == 0 and has_flag:
             flag, position = data[position] != 0, position + 1  # Kafka does not check the size
         else:
             _, position = _read_bytes(data, position, size)
+            unknown.append((tag, start))
     return flag, position
 
 
@@ -243,10 +261,6 @@ def _build_segment(*fields: Any) -> RemoteLogSegmentMetadata:
     return metadata
 
 
-def _build_update(*fields: Any) -> RemoteLogSegmentMetadataUpdate:
-    return RemoteLogSegmentMetadataUpdate(*_with_state(fields, _segment_state(fields[-2])))
-
-
 def _build_delete(partition: TopicIdPartition, state: int, event_timestamp: int,
                   broker_id: int) -> RemotePartitionDeleteMetadata:
     if not 0 <= state < len(_DELETE_STATES):
@@ -255,8 +269,8 @@ def _build_delete(partition: TopicIdPartition, state: int, event_timestamp: int,
                                          broker_id)
 
 
-def _build_snapshot(*fields: Any) -> RemoteLogSegmentMetadataSnapshot:
-    return RemoteLogSegmentMetadataSnapshot(*_with_state(fields, _segment_state(fields[-2])))
+def _build(kind: Callable[..., RemoteLogMetadata], *fields: Any) -> RemoteLogMetadata:
+    return kind(*_with_state(fields, _segment_state(fields[-2])))
 
 
 def _with_state(fields: tuple[Any, ...], state: RemoteLogSegmentState) -> list[Any]:
@@ -270,10 +284,10 @@ def _segment_state(number: int) -> RemoteLogSegmentState:
     return _SEGMENT_STATES[number]
 
 
-_Read = Callable[[bytes, int, int], _Fields]
+_Read = Callable[[bytes, int, int, _Tags], _Fields]
 _RECORDS: dict[int, tuple[_Read, Callable[..., RemoteLogMetadata]]] = {
     0: (_read_segment, _build_segment),
-    1: (_read_update, _build_update),
+    1: (_read_update, partial(_build, RemoteLogSegmentMetadataUpdate)),
     2: (_read_delete, _build_delete),
-    3: (_read_snapshot, _build_snapshot),
+    3: (_read_snapshot, partial(_build, RemoteLogSegmentMetadataSnapshot)),
 }
