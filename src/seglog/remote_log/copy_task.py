@@ -21,8 +21,7 @@ from seglog.remote_log.remote_task import (
 from seglog.storage.epochs import encode_leader_epochs
 from seglog.storage.paths import index_name, log_name, time_index_name, txn_index_name
 from seglog.tiered.remote_records import (
-    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
-    TopicIdPartition,
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition,
 )
 from seglog.tiered.remote_storage import LogSegmentData
 from seglog.tiered.segment_states import RemoteLogSegmentState
@@ -209,9 +208,8 @@ class CopyTask(RemoteLogTask):
         self.say(logging.INFO, "Custom metadata size %d exceeds configured limit %d. Copying will "
                  "be stopped and copied segment will be attempted to clean. Original metadata: %s",
                  len(custom), limit, segment)
-        self.try_to_delete(segment.create_with_updates(RemoteLogSegmentMetadataUpdate(
-            segment.remote_log_segment_id, self.context.time.milliseconds(), custom,
-            RemoteLogSegmentState.COPY_SEGMENT_FINISHED, self.context.config.broker_id)))
+        self.try_to_delete(segment.create_with_updates(self.context.update_of(
+            segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)))
         self.context.stats.mark("RemoteCopyErrorsPerSec", self.key.topic)
         self.cancel()
         raise TaskCancelled

@@ -216,9 +216,8 @@ class _Rebuild:
             return found
         layout: IndexWriter = self._layout  # type: ignore[assignment]
         layout.replace_indexes(self._tree, self._remote, wrong)
-        return RebuiltSegment(found.path, found.start_offset, tuple(
-            RebuiltIndex(one.kind, one.state, one.message, one.content, one.is_complete,
-                         one.kind in wrong) for one in found.indexes))
+        return replace(found, indexes=tuple(
+            replace(one, is_written=one.kind in wrong) for one in found.indexes))
 
 
 class _KeptScans(SegmentScans):

@@ -7,7 +7,7 @@ wrote other entries. They are as good.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,29 +27,23 @@ _TIME = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 Batches = npt.NDArray[np.void]
 
 
+@dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """What the batches of a segment say: every batch, the leader epochs and the producers at its
     end. `is_complete`: the producers before the segment were known."""
 
-    def __init__(self, start_offset: int, end_offset: int, batches: Batches,
-                 epochs: Sequence[EpochEntry], producers: Sequence[ProducerStateEntry],
-                 is_complete: bool) -> None:
-        self.start_offset, self.end_offset, self.batches = start_offset, end_offset, batches
-        self.epochs, self.producers, self.is_complete = epochs, producers, is_complete
+    start_offset: int
+    end_offset: int
+    batches: Batches
+    epochs: Sequence[EpochEntry]
+    producers: Sequence[ProducerStateEntry]
+    is_complete: bool
 
 
 def problem_of(kind: IndexType, content: bytes, facts: SegmentFacts) -> str | None:
     """What is wrong with an index that is not the rebuilt one; None if readers can use it."""
     try:
-        if kind is IndexType.OFFSET:
-            return _offset_problem(content, facts)
-        if kind is IndexType.TIMESTAMP:
-            return _time_problem(content, facts)
-        if kind is IndexType.LEADER_EPOCH:
-            return _epochs_problem(content, facts)
-        if kind is IndexType.PRODUCER_SNAPSHOT:
-            return _producers_problem(content, facts)
-        return _aborted_problem(content, facts)
+        return _PROBLEMS[kind](content, facts)
     except SeglogError as error:
         return str(error)
 
@@ -128,3 +122,8 @@ def _producers_problem(content: bytes, facts: SegmentFacts) -> str | None:
         if stored is None or encode_snapshot([stored]) != encode_snapshot([entry]):
             return f"producer {entry.producer_id} is not as the segment leaves it"
     return None
+
+
+_PROBLEMS = {IndexType.OFFSET: _offset_problem, IndexType.TIMESTAMP: _time_problem,
+             IndexType.TRANSACTION: _aborted_problem, IndexType.LEADER_EPOCH: _epochs_problem,
+             IndexType.PRODUCER_SNAPSHOT: _producers_problem}

@@ -36,7 +36,7 @@ from seglog.remote_log.remote_stats import RemoteStats
 from seglog.remote_log.remote_task import FollowerTask, TaskContext
 from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from seglog.storage.isolation import Isolation
-from seglog.tiered.remote_records import RemoteLogSegmentMetadataUpdate, TopicIdPartition
+from seglog.tiered.remote_records import TopicIdPartition
 from seglog.tiered.remote_storage import RemoteStorageManager
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
@@ -95,9 +95,9 @@ class RemoteLogManager(ProcessBound):
         self.fetch_quota = RemoteQuota(
             config.fetch_max_bytes_per_second, config.fetch_quota_window_num,
             config.fetch_quota_window_size_seconds * 1000, self._time)
-        self._tasks = PartitionTasks(
-            TaskContext(config, self.metadata, self.storage, manager.get_log, self._time,
-                        self.stats), CopyQuota(self.copy_quota), schedulers)
+        self._context = TaskContext(config, self.metadata, self.storage, manager.get_log,
+                                    self._time, self.stats)
+        self._tasks = PartitionTasks(self._context, CopyQuota(self.copy_quota), schedulers)
         self._fetches = RemoteFetches(config, self._reads, self.fetch_quota, self.stats,
                                       manager.metrics)
         self._lock = threading.RLock()
@@ -287,9 +287,8 @@ class RemoteLogManager(ProcessBound):
 
         def announce(state: RemoteLogSegmentState) -> None:
             for future in [self.metadata.update_remote_log_segment_metadata(
-                    RemoteLogSegmentMetadataUpdate(
-                        one.remote_log_segment_id, self._time.milliseconds(),
-                        one.custom_metadata, state, self.config.broker_id)) for one in segments]:
+                    self._context.update_of(one, state, one.custom_metadata))
+                    for one in segments]:
                 future.result()
 
         announce(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)

@@ -65,6 +65,13 @@ class TaskContext:
     being_copied: set[RemoteLogSegmentId] = field(default_factory=set)
     unread: dict[TopicIdPartition, UnreadCopy] = field(default_factory=dict)
 
+    def update_of(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState,
+                  custom_metadata: bytes | None) -> RemoteLogSegmentMetadataUpdate:
+        """The event of the next state of a segment."""
+        return RemoteLogSegmentMetadataUpdate(
+            segment.remote_log_segment_id, self.time.milliseconds(), custom_metadata, state,
+            self.config.broker_id)
+
 
 class RemoteLogTask(ProcessBound, ABC):
     """Work on one partition that is repeated until it is cancelled."""
@@ -140,18 +147,11 @@ class RemoteLogTask(ProcessBound, ABC):
                 if self.is_cancelled:
                     raise TaskCancelled from None
 
-    def announce(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState,
-                 custom_metadata: bytes | None) -> None:
-        """Writes the next state of a segment, and waits for it."""
-        self.wait(self.publish(segment, state, custom_metadata))
-
     def publish(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState,
                 custom_metadata: bytes | None) -> Future[None]:
         """Writes the next state of a segment. The future is done when the event was read back."""
         return self.context.metadata.update_remote_log_segment_metadata(
-            RemoteLogSegmentMetadataUpdate(
-                segment.remote_log_segment_id, self.context.time.milliseconds(), custom_metadata,
-                state, self.context.config.broker_id))
+            self.context.update_of(segment, state, custom_metadata))
 
     def delete_segment(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Deletes a segment, and announces that before and after; False if the task is cancelled
@@ -159,7 +159,7 @@ class RemoteLogTask(ProcessBound, ABC):
         if self.is_cancelled:
             return False
         context, custom = self.context, segment.custom_metadata
-        self.announce(segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, custom)
+        self.wait(self.publish(segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, custom))
         context.stats.mark("RemoteDeleteRequestsPerSec", self.key.topic)
         try:
             context.storage.delete_log_segment_data(segment)
@@ -168,7 +168,7 @@ class RemoteLogTask(ProcessBound, ABC):
         except RemoteStorageError:
             context.stats.mark("RemoteDeleteErrorsPerSec", self.key.topic)
             raise
-        self.announce(segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, custom)
+        self.wait(self.publish(segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, custom))
         _logger.debug("Deleted remote log segment %s", segment.remote_log_segment_id)
         return True
 

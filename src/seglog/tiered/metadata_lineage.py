@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from seglog.tiered.metadata_finding import METADATA_CODES, MetadataFinding
 from seglog.tiered.partition_catalog import merged_epochs
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition, id_text
-from seglog.tiered.remote_segment import RemoteSegment
+from seglog.tiered.remote_segment import RemoteSegment, announced_segment
 from seglog.tiered.segment_selection import TierFinding, select_segments
 
 __all__ = ["LiveSegment", "lineage_findings"]
@@ -26,7 +26,8 @@ def lineage_findings(key: TopicIdPartition, copied: Sequence[LiveSegment]
                      ) -> list[MetadataFinding]:
     """Gaps, overlaps and segments of other lineages. The lineage is that of the newest epoch."""
     records = {one.metadata.remote_log_segment_id.id: one for one in copied}
-    segments = sorted((_remote(one.metadata) for one in copied), key=lambda one: one.start_offset)
+    segments = sorted((announced_segment(one.metadata, {}, one.metadata.segment_size_in_bytes)
+                       for one in copied), key=lambda one: one.start_offset)
     outside: list[TierFinding] = []
     pieces = select_segments(segments, merged_epochs(segments), None, outside)
     findings = []
@@ -60,10 +61,3 @@ def lineage_findings(key: TopicIdPartition, copied: Sequence[LiveSegment]
             add("segment_overlap", segment, f"{segment}: other segments hold its offsets "
                 f"{segment.start_offset} to {segment.end_offset} too")
     return findings
-
-
-def _remote(metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
-    return RemoteSegment(
-        metadata.start_offset, metadata.remote_log_segment_id.id, {}, metadata.end_offset,
-        metadata.max_timestamp_ms, metadata.segment_leader_epochs, metadata.segment_size_in_bytes,
-        metadata)
