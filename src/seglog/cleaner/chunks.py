@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import starmap
 
 import numpy as np
 import numpy.typing as npt
@@ -18,48 +18,15 @@ from seglog._native.validate import frames
 from seglog.errors import CorruptRecordError, IllegalStateError
 from seglog.log.refusals import of_frame
 from seglog.storage import codecs
-from seglog.storage.batches import BatchFlags
+from seglog.storage.batches import BatchHeader
 from seglog.storage.markers import ControlType, as_thrown, read_control_type
 
-__all__ = ["Batch", "BufferSizes", "Chunk", "read_chunks"]
+__all__ = ["BufferSizes", "Chunk", "read_chunks"]
 
 _PREFIX_BYTES, _LENGTH_AT = 12, 8
 _HEADER_BYTES_UP_TO_MAGIC = 17
 _LENGTH = struct.Struct(">i")
 _logger = logging.getLogger("seglog.LogCleaner")
-
-
-class _BatchFields(NamedTuple):
-    base_offset: int
-    last_offset: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    position: int
-    size: int
-    partition_leader_epoch: int
-    base_sequence: int
-    record_count: int
-    crc: int
-    attributes: int
-    producer_epoch: int
-    magic: int
-
-
-class Batch(_BatchFields, BatchFlags):
-    """A row of BATCH_DTYPE."""
-
-    __slots__ = ()
-
-    @property
-    def is_legacy(self) -> bool:
-        """Whether it is a message of magic 0 or 1."""
-        return self.magic < 2
-
-    @property
-    def codec(self) -> int:
-        """The id of its codec."""
-        return self.attributes & ATTRIBUTE_CODEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +46,19 @@ class Chunk:
         """Whether any of its batches is compressed with zstd."""
         return bool((self.rows["attributes"] & ATTRIBUTE_CODEC == codecs.ZSTD).any())
 
-    def place(self, batch: Batch) -> tuple[str, int]:
+    def place(self, batch: BatchHeader) -> tuple[str, int]:
         """The file of a batch, and the byte where it begins."""
         return self.path, self.position + batch.position
 
-    def batch(self, row: int) -> Batch:
+    def batch(self, row: int) -> BatchHeader:
         """The batch of a row."""
-        return Batch._make(self.rows[row].tolist())
+        return BatchHeader(*self.rows[row].tolist())
 
-    def batches(self) -> Iterator[tuple[int, Batch]]:
+    def batches(self) -> Iterator[tuple[int, BatchHeader]]:
         """(row, batch) of each."""
-        return enumerate(map(Batch._make, self.rows.tolist()))
+        return enumerate(starmap(BatchHeader, self.rows.tolist()))
 
-    def control_type(self, batch: Batch) -> ControlType | None:
+    def control_type(self, batch: BatchHeader) -> ControlType | None:
         """The type of a control batch; None for an empty one. Raises Kafka's exceptions for an
         invalid one."""
         with as_thrown():

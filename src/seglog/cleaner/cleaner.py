@@ -15,7 +15,7 @@ from seglog._native.clean import BatchCleaner, CleanStep, OffsetMap
 from seglog._native.clean_keys import BatchKeys
 from seglog._native.validate import RecordWalk
 from seglog.cleaner.ahead import in_order
-from seglog.cleaner.chunks import Batch, BufferSizes, Chunk, read_chunks
+from seglog.cleaner.chunks import BufferSizes, Chunk, read_chunks
 from seglog.cleaner.cleanable import LogToClean, log_segments
 from seglog.cleaner.cleaned_segment import CleanedSegment
 from seglog.cleaner.cleaner_stats import CleanerStats
@@ -34,6 +34,7 @@ from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.next_offset import opened_log
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage import codecs
+from seglog.storage.batches import BatchHeader
 
 __all__ = ["Cleaner", "Round", "SegmentSource", "Target"]
 
@@ -226,7 +227,7 @@ class Cleaner:
             stats.map_bytes_read += batch.size
             row += 1
 
-    def _map_batch(self, chunk: Chunk, row: int, batch: Batch, start: int,
+    def _map_batch(self, chunk: Chunk, row: int, batch: BatchHeader, start: int,
                    transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
         """Adds the keys of a batch. Returns whether the map was full before its end."""
         if batch.is_control:
@@ -237,7 +238,7 @@ class Cleaner:
         if transactions.on_batch(batch.producer_id, batch.last_offset, batch.is_transactional):
             stats.map_messages_read += batch.record_count
             return False
-        if batch.is_legacy:
+        if batch.magic < 2:
             return self._map_legacy(chunk, row, start, stats)
         is_full = False
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from seglog._native.batch import ATTRIBUTE_CONTROL
 from seglog._native.clean import OffsetMap
 from seglog._native.validate import RecordWalk, frames
-from seglog.cleaner.chunks import Batch, Chunk
+from seglog.cleaner.chunks import Chunk
 from seglog.cleaner.cleanable import LogToClean, log_segments
 from seglog.cleaner.cleaner import Cleaner
 from seglog.cleaner.config import CleanerConfig
 from seglog.cleaner.log_cleaner import map_size
 from seglog.cleaner.record_filter import read_records
+from seglog.storage.batches import BatchHeader
 
 __all__ = ["DryRun", "dry_run"]
 
@@ -58,7 +59,7 @@ class _Counting:
                     self._found.waiting_tombstones += _tombstones(chunk, row, batch)
 
 
-def _tombstones(chunk: Chunk, row: int, batch: Batch) -> int:
+def _tombstones(chunk: Chunk, row: int, batch: BatchHeader) -> int:
     count = 0
 
     def read(walk: RecordWalk) -> int:

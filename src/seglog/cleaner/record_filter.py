@@ -12,7 +12,7 @@ from seglog._native.batch import ATTRIBUTE_LOG_APPEND_TIME
 from seglog._native.clean import BatchCleaner, OffsetMap, Retained, retain
 from seglog._native.crc32c import crc32c
 from seglog._native.validate import RecordSource, RecordWalk, Refusal
-from seglog.cleaner.chunks import Batch, Chunk
+from seglog.cleaner.chunks import Chunk
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
 from seglog.errors import IllegalStateError, SeglogError
@@ -23,6 +23,7 @@ from seglog.log.deep_records import (
 from seglog.log.readable_log import LastRecord
 from seglog.log.refusals import of_stream
 from seglog.storage import codecs
+from seglog.storage.batches import BatchHeader
 from seglog.storage.legacy_records import LegacyRecord
 
 __all__ = ["RecordFilter", "Rules", "batch_cleaner", "read_records"]
@@ -50,7 +51,7 @@ class Rules:
     upper_bound: int
 
 
-def read_records(chunk: Chunk, row: int, batch: Batch, read: Callable[[RecordWalk], int]
+def read_records(chunk: Chunk, row: int, batch: BatchHeader, read: Callable[[RecordWalk], int]
                  ) -> memoryview:
     """Runs `read` over the records of a batch of magic 2. Returns the records, decompressed.
 
@@ -71,11 +72,11 @@ def read_records(chunk: Chunk, row: int, batch: Batch, read: Callable[[RecordWal
     return plain
 
 
-def _source(batch: Batch) -> RecordSource:
+def _source(batch: BatchHeader) -> RecordSource:
     return RecordSource.STREAM if batch.codec else RecordSource.BUFFER
 
 
-def _walk(chunk: Chunk, row: int, batch: Batch, plain: memoryview) -> RecordWalk:
+def _walk(chunk: Chunk, row: int, batch: BatchHeader, plain: memoryview) -> RecordWalk:
     return RecordWalk(chunk.rows, row, plain, source=_source(batch))
 
 
@@ -120,7 +121,7 @@ class RecordFilter:
             batch = chunk.batch(row)
             self.stats.bytes_read += batch.size
             try:
-                if batch.is_legacy:
+                if batch.magic < 2:
                     self._filter_legacy(chunk, row, batch)
                 else:
                     self._filter_batch(chunk, row, batch)
@@ -140,7 +141,7 @@ class RecordFilter:
 
     # ---- magic 2 ------------------------------------------------------------------------------
 
-    def _filter_batch(self, chunk: Chunk, row: int, batch: Batch) -> None:
+    def _filter_batch(self, chunk: Chunk, row: int, batch: BatchHeader) -> None:
         rules, horizon = self.rules, batch.delete_horizon_ms
         if batch.is_control:
             can_discard = self.transactions.on_control_batch(
@@ -172,7 +173,7 @@ class RecordFilter:
     def _new_horizon(self) -> int:
         return self.rules.now_ms + self.rules.delete_retention_ms
 
-    def _is_last_of_producer(self, batch: Batch) -> bool:
+    def _is_last_of_producer(self, batch: BatchHeader) -> bool:
         """Whether the producer's state is in this batch: its last data, or for a producer without
         data a marker of its epoch, which fences older ones."""
         if batch.producer_id <= _NO_PRODUCER_ID:
@@ -184,10 +185,10 @@ class RecordFilter:
             return batch.last_offset == last.last_data_offset
         return batch.is_control and batch.producer_epoch == last.producer_epoch
 
-    def _ends_round(self, batch: Batch) -> bool:
+    def _ends_round(self, batch: BatchHeader) -> bool:
         return batch.last_offset + 1 == self.rules.upper_bound
 
-    def _retain(self, chunk: Chunk, row: int, batch: Batch, *, keeps_none: bool
+    def _retain(self, chunk: Chunk, row: int, batch: BatchHeader, *, keeps_none: bool
                 ) -> tuple[Retained, memoryview]:
         """Which records stay, and all of them, decompressed."""
         horizon = batch.delete_horizon_ms
@@ -202,7 +203,7 @@ class RecordFilter:
         plain = read_records(chunk, row, batch, read)
         return found[0], plain
 
-    def _rebuild(self, batch: Batch, walk: RecordWalk, found: Retained,
+    def _rebuild(self, batch: BatchHeader, walk: RecordWalk, found: Retained,
                  horizon: int | None) -> bytes:
         builder = RecordBatchBuilder(
             base_offset=batch.base_offset, codec=batch.codec,
@@ -217,7 +218,7 @@ class RecordFilter:
 
     # ---- magic 0 and 1 ------------------------------------------------------------------------
 
-    def _filter_legacy(self, chunk: Chunk, row: int, batch: Batch) -> None:
+    def _filter_legacy(self, chunk: Chunk, row: int, batch: BatchHeader) -> None:
         self.transactions.on_batch(_NO_PRODUCER_ID, batch.last_offset, False)
         kept: list[LegacyRecord] = []
         for record in legacy_records(chunk.data, chunk.rows, row):
@@ -249,11 +250,11 @@ class RecordFilter:
             record.value is not None or self.rules.retains_legacy_deletes)
 
 
-def _append_time(batch: Batch) -> int | None:
+def _append_time(batch: BatchHeader) -> int | None:
     return batch.max_timestamp if batch.attributes & ATTRIBUTE_LOG_APPEND_TIME else None
 
 
-def _empty(batch: Batch) -> bytes:
+def _empty(batch: BatchHeader) -> bytes:
     """The batch without records, which keeps its producer's state and its offsets (Kafka:
     DefaultRecordBatch.writeEmptyHeader)."""
     attributes = attributes_of(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.ranges import LogGap, LogRange, Opened, check_torn
 from seglog.storage.segment import LogSegment, offset_disorder
 
-__all__ = ["BatchFlags", "BatchHeader", "FetchData", "header_columns", "read_batches",
+__all__ = ["BatchHeader", "FetchData", "header_columns", "read_batches",
            "read_headers"]
 
 _CHUNK = 16384
@@ -34,23 +34,49 @@ _HEADER_CHUNKS = 8
 _ADVICE_BYTES = 1 << 20
 
 
-class BatchFlags:
-    """The attribute bits of a batch, decoded from any form of a BATCH_DTYPE row."""
+class BatchHeader(NamedTuple):
+    """One batch of a log. In magic 0 and 1 a batch is one message, or the wrapper of several.
 
-    __slots__ = ()
+    For those formats the stored offset (a wrapper's last) is both base and last offset,
+    `record_count` of a wrapper is -1, and fields that the format lacks are -1. Timestamps are ms.
+    `position` and `size` are bytes of `file`. All fields but that are those of BATCH_DTYPE.
+    """
 
-    if TYPE_CHECKING:
-        @property
-        def attributes(self) -> int:
-            """The attribute bits of the batch."""
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    position: int
+    size: int
+    partition_leader_epoch: int
+    base_sequence: int
+    record_count: int
+    crc: int
+    attributes: int
+    producer_epoch: int
+    magic: int
+    file: str = ""
 
-        @property
-        def magic(self) -> int:
-            """The message format: 0, 1 or 2."""
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last one."""
+        return self.last_offset + 1
 
-        @property
-        def base_timestamp(self) -> int:
-            """The base timestamp (ms)."""
+    @property
+    def codec(self) -> int:
+        """The id in the codec bits, which may name no codec."""
+        return self.attributes & ATTRIBUTE_CODEC
+
+    @property
+    def compression_type(self) -> str:
+        """none, gzip, snappy, lz4 or zstd; the number as text for bits that name no codec."""
+        return CODEC_NAMES[self.codec] if self.codec < len(CODEC_NAMES) else str(self.codec)
+
+    @property
+    def timestamp_type(self) -> int:
+        """-1 for none (magic 0), 0 for create time, 1 for log append time."""
+        return -1 if self.magic == 0 else int(bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME))
 
     @property
     def is_transactional(self) -> bool:
@@ -68,51 +94,6 @@ class BatchFlags:
         set."""
         has_horizon = self.magic >= 2 and self.attributes & ATTRIBUTE_DELETE_HORIZON
         return self.base_timestamp if has_horizon else None
-
-
-class _HeaderFields(NamedTuple):
-    base_offset: int
-    last_offset: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    position: int
-    size: int
-    partition_leader_epoch: int
-    base_sequence: int
-    record_count: int
-    crc: int
-    attributes: int
-    producer_epoch: int
-    magic: int
-    file: str
-
-
-class BatchHeader(_HeaderFields, BatchFlags):
-    """One batch of a log. In magic 0 and 1 a batch is one message, or the wrapper of several.
-
-    For those formats the stored offset (a wrapper's last) is both base and last offset,
-    `record_count` of a wrapper is -1, and fields that the format lacks are -1. Timestamps are ms.
-    `position` and `size` are bytes of `file`.
-    """
-
-    __slots__ = ()
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after the last one."""
-        return self.last_offset + 1
-
-    @property
-    def compression_type(self) -> str:
-        """none, gzip, snappy, lz4 or zstd; the number as text for bits that name no codec."""
-        codec = self.attributes & ATTRIBUTE_CODEC
-        return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else str(codec)
-
-    @property
-    def timestamp_type(self) -> int:
-        """-1 for none (magic 0), 0 for create time, 1 for log append time."""
-        return -1 if self.magic == 0 else int(bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME))
 
 
 def header_columns(planned: LogRange, opened: Opened,

@@ -76,7 +76,7 @@ class PartitionLog(SurvivesFork, ClosedByWith):
                  on_gap: Callable[[LogGap], None] | None, where: Files = LOCAL) -> None:
         self._path, self._handles, self._start = path, handles, log_start_offset
         self._topic_partition, self._on_gap, self._where = topic_partition, on_gap, where
-        self._gaps: dict[LogGap, None] = {}
+        self._gaps = GapList(on_gap or _ignore)
         self._view = self._look()
 
     @classmethod
@@ -234,8 +234,7 @@ class PartitionLog(SurvivesFork, ClosedByWith):
     @property
     def gaps(self) -> tuple[LogGap, ...]:
         """What readers have skipped so far."""
-        with self._lock:
-            return tuple(self._gaps)
+        return tuple(self._gaps.gaps)
 
     # ---- reading
 
@@ -249,8 +248,8 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         view = self._view
         start, end = view.bounds(start_offset, end_offset, committed=False)
         opened = view.segments.opened
-        for planned in view.plan(start, end, WHOLE_SEGMENT, False, self._report):
-            yield from read_headers(planned, opened, check_crcs, self._report)
+        for planned in view.plan(start, end, WHOLE_SEGMENT, False, self._gaps.add):
+            yield from read_headers(planned, opened, check_crcs, self._gaps.add)
 
     def to_arrow(self, start_offset: int | None = None, end_offset: int | None = None,
                  columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
@@ -281,7 +280,7 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         target = self._range_bytes(threads) if threads else WHOLE_SEGMENT
         skips = on_damage == "skip"
         source = view.salvaged if skips else view
-        gaps = GapList(on_gap if skips else on_gap or _ignore, self._report)
+        gaps = GapList(on_gap if skips else on_gap or _ignore, self._gaps.add)
         start, end = source.bounds(start_offset, end_offset, committed)
         return RecordBatchStream(
             lambda: Plan(source.plan(start, end, target, committed, gaps.add),
@@ -399,7 +398,7 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         committed = check_isolation(isolation)
         skips = on_damage == "skip"
         source = self._view.salvaged if skips else self._view
-        report = GapList(on_gap, self._report).add if skips else self._report
+        report = GapList(on_gap, self._gaps.add).add if skips else self._gaps.add
         start, end = source.bounds(start_offset, end_offset, committed)
         return list(source.plan(start, end, target_bytes, committed, report))
 
@@ -428,14 +427,6 @@ class PartitionLog(SurvivesFork, ClosedByWith):
     def _checkpoint(self, path: str) -> bytes:
         """The content of a checkpoint file, empty if it is missing."""
         return small_file(self._where, path, CHECKPOINT_BYTES_MAX) or b""
-
-    def _report(self, gap: LogGap) -> None:
-        with self._lock:
-            if gap in self._gaps:
-                return
-            self._gaps[gap] = None
-        if self._on_gap is not None:
-            self._on_gap(gap)
 
 
 def _about(view: LogView, start: int, end: int | None, committed: bool) -> str:
