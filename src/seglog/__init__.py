@@ -16,7 +16,6 @@ Errors are in `seglog.errors`, the columns and the pieces of distributed reading
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 
 from seglog import forks
 from seglog.errors import (
@@ -25,8 +24,6 @@ from seglog.errors import (
 
 TYPE_CHECKING = False  # typing takes 4 ms, and `seglog --help` needs none of it
 if TYPE_CHECKING:
-    from typing import Any
-
     from seglog.datadir import DataDir, open_data_dir
     from seglog.embedded.embedded_log import EmbeddedLog, open
     from seglog.log.scheduler import Scheduler
@@ -48,24 +45,21 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported at their first use: numpy and the native modules take 100 ms, dataclasses 10.
-_LAZY = {
-    "DataDir": "seglog.datadir",
-    "EmbeddedLog": "seglog.embedded.embedded_log",
-    "Finding": "seglog.recovery.findings",
-    "LoadListener": "seglog.recovery.callbacks",
-    "LoadReport": "seglog.recovery.load_report",
-    "LogManager": "seglog.manager.manager",
-    "LogRange": "seglog.storage.ranges",
-    "LogReader": "seglog.storage.log_reader",
-    "PartitionLog": "seglog.storage.partition_log",
-    "Record": "seglog.storage.record_rows",
-    "RecordBatchStream": "seglog.storage.stream",
-    "Scheduler": "seglog.log.scheduler",
-    "TimestampOffset": "seglog.model",
-    "TopicPartition": "seglog.model",
-    "open": "seglog.embedded.embedded_log",
-    "open_data_dir": "seglog.datadir",
-}
+__getattr__ = forks.imported_at_use(__name__, {
+    "datadir": ("DataDir", "open_data_dir"),
+    "embedded.embedded_log": ("EmbeddedLog", "open"),
+    "log.scheduler": ("Scheduler",),
+    "manager.manager": ("LogManager",),
+    "model": ("TimestampOffset", "TopicPartition"),
+    "recovery.callbacks": ("LoadListener",),
+    "recovery.findings": ("Finding",),
+    "recovery.load_report": ("LoadReport",),
+    "storage.log_reader": ("LogReader",),
+    "storage.partition_log": ("PartitionLog",),
+    "storage.ranges": ("LogRange",),
+    "storage.record_rows": ("Record",),
+    "storage.stream": ("RecordBatchStream",),
+})
 
 __all__ = [
     "CorruptDataError", "DataDir", "EmbeddedLog", "Finding", "KafkaStorageError", "LoadListener",
@@ -73,15 +67,6 @@ __all__ = [
     "Record", "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
     "__version__", "open", "open_data_dir",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'seglog' has no attribute {name!r}")
-    with forks.imports:
-        value = getattr(import_module(_LAZY[name]), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

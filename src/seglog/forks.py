@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import weakref
+from importlib import import_module
 
 from seglog.errors import ForkedProcessError
 
 TYPE_CHECKING = False  # `seglog --help` imports no typing
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, ClassVar, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar
 
     _P = ParamSpec("_P")
     _T = TypeVar("_T")
     _Bound = TypeVar("_Bound", bound="ProcessBound")
 
-__all__ = ["ProcessBound", "SurvivesFork", "ending", "imports"]
+__all__ = ["ProcessBound", "SurvivesFork", "ending", "imported_at_use", "imports"]
 
 _IMPORT_SECONDS: Final = 20.0
 _ENTERS: Final = ("__enter__", "__aenter__")
@@ -133,6 +135,25 @@ def _after_fork_in_child() -> None:
 # A thread that imports a module holds Python's import lock, which is never released in a child. So
 # a fork waits until the imports of this package have finished.
 imports = threading.RLock()
+
+
+def imported_at_use(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are imported at their first use.
+
+    `names` are those of each of its modules; a module may have its own name, which stands for it.
+    """
+    homes = {name: module for module, found in names.items() for name in found}
+
+    def import_name(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with imports:
+            module = import_module(f"{package}.{homes[name]}")
+        value = module if homes[name] == name else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return import_name
 
 
 def _before_fork() -> None:

@@ -156,6 +156,34 @@ def test_children_of_a_process_that_imports() -> None:
                        timeout=CHILD_SECONDS)
 
 
+@pytest.mark.parametrize(("package", "name"), [
+    ("seglog", "PartitionLog"), ("seglog.tiered", "MetadataLint"),
+])
+def test_no_fork_begins_while_a_package_imports(package: str, name: str) -> None:
+    """Python's import lock would be held in the child for ever."""
+    program = textwrap.dedent(f"""
+        import sys, threading, {package}
+        from seglog import forks
+        holds = []
+
+        class Finder:
+            def find_spec(self, *_):
+                thread = threading.Thread(target=look)
+                thread.start()
+                thread.join()
+
+        def look():
+            if is_free := forks.imports.acquire(blocking=False):
+                forks.imports.release()
+            holds.append(not is_free)
+
+        sys.meta_path.insert(0, Finder())
+        {package}.{name}
+        assert holds and all(holds), holds
+    """)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=CHILD_SECONDS)
+
+
 def test_children_of_a_busy_manager(tmp_path: Path) -> None:
     registry, scheduler = MetricsRegistry(), Scheduler(2)
     broker = BrokerConfig(log_initial_task_delay_ms=1, log_retention_check_interval_ms=1,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys as _sys
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seglog import forks as _forks
 from seglog.spark.failures import end_quietly as _end_quietly
@@ -36,28 +36,17 @@ if TYPE_CHECKING:
 
 # Imported at their first use: Spark starts Python for each step of a query's planning, and these
 # steps need the data source alone.
-_LAZY = {
-    "Counts": "counts", "SeglogDataSource": "source", "Verification": "verification",
-    "count": "counts", "end_offsets": "streaming.handover", "register": "spark_session",
-    "replicas": "replica_table", "session": "spark_session", "verify": "verification",
-}
-_MODULES = ("filters", "functions")
+__getattr__ = _forks.imported_at_use(__name__, {
+    "counts": ("Counts", "count"), "filters": ("filters",), "functions": ("functions",),
+    "replica_table": ("replicas",), "source": ("SeglogDataSource",),
+    "spark_session": ("register", "session"), "streaming.handover": ("end_offsets",),
+    "verification": ("Verification", "verify"),
+})
 
 __all__ = ["Counts", "SeglogDataSource", "Verification", "count", "end_offsets", "register",
            "replicas", "session", "verify"]
 
 _end_quietly()
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY and name not in _MODULES:
-        raise AttributeError(f"module 'seglog.spark' has no attribute {name!r}")
-    with _forks.imports:
-        if name in _MODULES:  # whose import makes it an attribute
-            return _import_module(f"seglog.spark.{name}")
-        value = getattr(_import_module(f"seglog.spark.{_LAZY[name]}"), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

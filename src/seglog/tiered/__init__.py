@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from seglog import forks
 
 if TYPE_CHECKING:
     from seglog.tiered.aiven_layout import AivenLayout
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from seglog.tiered.storage_manager import LayoutStorageManager
 
 # Imported at their first use: a dump needs the records, but no readers of logs.
-_LAZY = {
+__getattr__ = forks.imported_at_use(__name__, {
     "aiven_layout": ("AivenLayout",),
     "aiven_writer": ("AivenWriter",),
     "bucket": ("Bucket", "open_bucket"),
@@ -59,7 +60,7 @@ _LAZY = {
                        "RemoteLogSegmentMetadataSnapshot", "RemoteLogSegmentMetadataUpdate",
                        "RemotePartitionDeleteMetadata", "TopicIdPartition"),
     "segment_states": ("RemoteLogSegmentState", "RemotePartitionDeleteState"),
-}
+})
 
 __all__ = [
     "LOCAL_TIERED_STORAGE", "PINTEREST", "AivenLayout", "AivenWriter", "Bucket", "IndexType",
@@ -72,15 +73,6 @@ __all__ = [
     "RemoteTree", "SkippedMetadata", "TierFinding", "TopicIdPartition", "deserialize",
     "lint_metadata", "open_bucket", "read_metadata_events", "read_metadata_topic", "serialize",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    module = next((module for module, names in _LAZY.items() if name in names), None)
-    if module is None:
-        raise AttributeError(f"module 'seglog.tiered' has no attribute {name!r}")
-    value = getattr(import_module(f"seglog.tiered.{module}"), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:
