@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from seglog.model import TopicPartition
+from seglog.spark.jobs import context_of, results_by_frame
 from seglog.spark.option_values import query_options
 from seglog.spark.read_options import parse_options
 from seglog.spark.plan import SeglogPartition, plan_partitions
@@ -25,11 +25,6 @@ __all__ = ["Counts", "count"]
 #: A segment of Kafka's default size: the headers of 1 GiB take a tenth of a second.
 _TASK_BYTES = 1 << 30
 _SHARES_OF_CONNECT = 32
-_FIELDS = {"task": pa.int64(), "records": pa.int64(), "min_offset": pa.int64(),
-           "max_offset": pa.int64(), "min_timestamp": pa.int64(), "max_timestamp": pa.int64(),
-           "min_timestamp_is_exact": pa.bool_()}
-_DDL = ", ".join(f"{name} {'boolean' if kind == pa.bool_() else 'long'}"
-                 for name, kind in _FIELDS.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,40 +63,21 @@ def count(spark: SparkSession, path: str, *, exact: bool = False, **options: obj
 
 
 def _run(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: DecodeOptions,
-         exact: bool) -> Iterator[tuple[int, RecordCount]]:
-    """Yields each task's number and count."""
+         exact: bool) -> Iterable[tuple[int, RecordCount]]:
+    """Each task's number and count."""
     if not tasks:
-        return
-    try:
-        context = spark.sparkContext
-    except AttributeError:  # Spark Connect has no SparkContext
-        yield from _run_by_frame(spark, tasks, decoding, exact)
-        return
-    shares = _shares(tasks, min(len(tasks), max(1, context.defaultParallelism)))
-    work = [[(number, tasks[number]) for number in share] for share in shares]
-    counted = context.parallelize(work, len(work)).map(
-        lambda share: [(number, _count(task, decoding, exact)) for number, task in share])
-    for found in counted.collect():
-        yield from found
+        return ()
+    context = context_of(spark)
+    slots = _SHARES_OF_CONNECT if context is None else max(1, context.defaultParallelism)
+    shares = [[(number, tasks[number]) for number in share]
+              for share in _shares(tasks, min(len(tasks), slots))]
 
+    def count_share(share: list[tuple[int, SeglogPartition]]) -> list[tuple[int, RecordCount]]:
+        return [(number, _count(task, decoding, exact)) for number, task in share]
 
-def _run_by_frame(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: DecodeOptions,
-                  exact: bool) -> Iterator[tuple[int, RecordCount]]:
-    """As `_run`, without RDDs; PySpark requires pandas for it."""
-    shares = _shares(tasks, min(len(tasks), _SHARES_OF_CONNECT))
-
-    def count_shares(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for share in batch.column(0).to_pylist():
-                rows = [(number, *astuple(_count(tasks[number], decoding, exact)))
-                        for number in shares[share]]
-                yield pa.record_batch({
-                    name: pa.array([row[at] for row in rows], kind)
-                    for at, (name, kind) in enumerate(_FIELDS.items())})
-
-    frame = spark.range(0, len(shares), 1, len(shares)).mapInArrow(count_shares, _DDL)
-    for row in frame.collect():
-        yield int(row[0]), RecordCount(*row[1:])
+    return chain.from_iterable(
+        results_by_frame(spark, shares, count_share) if context is None
+        else context.parallelize(shares, len(shares)).map(count_share).collect())
 
 
 def _count(task: SeglogPartition, decoding: DecodeOptions, exact: bool) -> RecordCount:

@@ -28,6 +28,7 @@ from seglog.spark.executors import (
 from seglog.spark.filters import enable_pushdown
 from seglog.spark.functions import register_functions
 from seglog.spark.java import why_no_jvm
+from seglog.spark.jobs import context_of
 from seglog.spark.option_values import option_texts
 from seglog.spark.shipping import ship_packages
 from seglog.spark.source import SeglogDataSource
@@ -35,7 +36,7 @@ from seglog.spark.source import SeglogDataSource
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["context_of", "register", "session"]
+__all__ = ["register", "session"]
 
 _log = logging.getLogger("seglog.spark")
 _RELEASE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -166,14 +167,6 @@ def register(spark: SparkSession, *, ship: bool = False) -> None:
         # PySpark's warning about pandas 3 does not apply: seglog's functions take Arrow columns.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         register_functions(spark)
-
-
-def context_of(spark: SparkSession) -> SparkContext | None:
-    """The SparkContext; None for Spark Connect and for platforms that hide it."""
-    try:
-        return spark.sparkContext
-    except Exception:  # each platform raises its own error
-        return None
 
 
 def _is_local(context: SparkContext) -> bool:

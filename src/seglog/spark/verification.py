@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import pyarrow as pa
 from pyspark import InheritableThread
 
 from seglog.arguments import given_path
@@ -27,8 +25,9 @@ from seglog.scrub import (
 )
 from seglog.spark.table_columns import alternate
 from seglog.spark.finding_rows import finding_batches, findings_schema
+from seglog.spark.jobs import context_of, results_by_frame
 from seglog.spark.locations import require_seen
-from seglog.spark.spark_session import context_of, register, session
+from seglog.spark.spark_session import register, session
 from seglog.storage.ranges import pack
 
 if TYPE_CHECKING:
@@ -195,11 +194,14 @@ def _run(spark: SparkSession, what: str, work: Callable[[list[Any]], list[_R]],
     results: Iterator[_R] = iter(())
     if tasks:
         context = context_of(spark)
-        job = _FrameJob(spark, tasks, work) if context is None else _Job(
-            context, what, tasks, work)
-        for done in job.progress():
-            share.update(done, len(tasks))
-        results = itertools.chain.from_iterable(job.results())
+        if context is None:  # the caller's thread waits, and sees no progress
+            found = results_by_frame(spark, tasks, work)
+        else:
+            job = _Job(context, what, tasks, work)
+            for done in job.progress():
+                share.update(done, len(tasks))
+            found = job.results()
+        results = itertools.chain.from_iterable(found)
     share.update(1, 1)
     paired: list[list[tuple[_P, _R]]] = [[] for _ in pieces]
     homes = alternate([[home] * len(some) for home, some in zip(paired, pieces, strict=True)])
@@ -250,33 +252,4 @@ class _Job:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        return self._results
-
-
-class _FrameJob:
-    """The same over Spark Connect, without RDDs: a task is a row, and the caller's thread waits."""
-
-    def __init__(self, spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> None:
-        self._spark, self._tasks, self._work = spark, tasks, work
-        self._results: list[Any] = []
-
-    def progress(self) -> Iterator[int]:
-        """Yields the number of tasks once all are done."""
-        tasks, work = self._tasks, self._work
-
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield pa.record_batch({
-                        "task": pa.array([number], pa.int64()),
-                        "result": pa.array([pickle.dumps(work(tasks[number]))], pa.binary())})
-
-        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-        rows = numbers.mapInArrow(run, "task long, result binary").collect()
-        found = {row.task: pickle.loads(row.result) for row in rows}
-        self._results = [found[number] for number in range(len(tasks))]
-        yield len(tasks)
-
-    def results(self) -> list[Any]:
-        """One result a task, in order."""
         return self._results
