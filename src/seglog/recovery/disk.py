@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from seglog._native.file import look, preallocate, set_size
 from seglog.errors import KafkaStorageError, storage_errors
 from seglog.model import EpochEntry
-from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.overlay import OverlayDisk, file_size, read_up_to
 from seglog.recovery.scans import Extent
 from seglog.storage.epochs import encode_leader_epochs, write_leader_epochs
 from seglog.storage.ownership import create_file, open_file
@@ -161,13 +160,7 @@ class RealDisk:
         """See Disk."""
         if name in self._seen:
             return self._seen[name][0]
-        path = self._prefix + name
-        with storage_errors(path):
-            try:
-                found = os.lstat(path)
-            except FileNotFoundError:
-                return None
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return file_size(self._prefix + name)
 
     def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
         """See Disk."""
@@ -191,7 +184,7 @@ class RealDisk:
         if content is not None:
             return content[position:position + size]
         with self._open(name, os.O_RDONLY) as fd:
-            return _read(self._path(name), fd, position, size)
+            return read_up_to(self._path(name), fd, position, size)
 
     def create(self, name: str, size: int = 0) -> None:
         """See Disk."""
@@ -330,18 +323,6 @@ class RealDisk:
             os.utime(self._path(name), ns=(mtime, mtime), follow_symlinks=False)
 
 
-def _read(path: str, fd: int, position: int, size: int) -> bytes:
-    parts = []
-    while size > 0:
-        with storage_errors(path, position):
-            part = os.pread(fd, min(size, _COPY_BYTES), position)
-        if not part:
-            break
-        parts.append(part)
-        position, size = position + len(part), size - len(part)
-    return b"".join(parts)
-
-
 def _write(path: str, fd: int, position: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -353,7 +334,7 @@ def _write(path: str, fd: int, position: int, data: bytes) -> None:
 def _copy(from_path: str, from_fd: int, start: int, end: int, to_path: str, to_fd: int) -> None:
     position = start
     while position < end:
-        part = _read(from_path, from_fd, position, min(end - position, _COPY_BYTES))
+        part = read_up_to(from_path, from_fd, position, min(end - position, _COPY_BYTES))
         if not part:
             raise OSError(errno.EIO, "the file ends before it should")
         _write(to_path, to_fd, position - start, part)

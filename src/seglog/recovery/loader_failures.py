@@ -15,7 +15,7 @@ from seglog.errors import (
 from seglog.recovery.findings import Finding, finding
 
 __all__ = ["CorruptRecord", "FileVanished", "InvalidOffset", "InvalidRecord", "IoFailure",
-           "LoaderFailure", "OffsetOverflow", "checkpoint_failure", "public_errors"]
+           "LoaderFailure", "OffsetOverflow", "public_errors", "text_file_failures"]
 
 # Exceptions other than IOException of Kafka's checkpoint reader, by the code of our error.
 _UNCHECKED = {
@@ -120,13 +120,17 @@ def public_errors(path: str) -> Iterator[None]:
                                 os.path.join(path, vanished.name)) from None
 
 
-def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,
-                       name: str) -> LoaderFailure:
-    """The failure for a malformed text file of a partition; `what` is Kafka's name for it."""
-    where = {"file": name, "position": error.position, "expected": error.expected,
-             "found": error.found}
-    unchecked = _UNCHECKED.get(error.code)
-    if unchecked is not None:
-        return LoaderFailure(unchecked, str(error), **where)
-    return IoFailure(f"Error while reading {what} file {path}/{name}",
-                     kafka_error="KafkaStorageException", **where)
+@contextlib.contextmanager
+def text_file_failures(what: str, path: str, name: str) -> Iterator[None]:
+    """Turns the error of a malformed text file of a partition into what Kafka's loader throws;
+    `what` is Kafka's name for the file `name` of the directory `path`."""
+    try:
+        yield
+    except MalformedCheckpointError as error:
+        where = {"file": name, "position": error.position, "expected": error.expected,
+                 "found": error.found}
+        unchecked = _UNCHECKED.get(error.code)
+        if unchecked is not None:
+            raise LoaderFailure(unchecked, str(error), **where) from None
+        raise IoFailure(f"Error while reading {what} file {path}/{name}",
+                        kafka_error="KafkaStorageException", **where) from None

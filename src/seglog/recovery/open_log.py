@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 from seglog._native.scan import PartitionListing, list_partition
-from seglog.errors import MalformedCheckpointError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.loader_failures import checkpoint_failure, public_errors
+from seglog.recovery.loader_failures import public_errors, text_file_failures
 from seglog.recovery.load_assembly import assemble
 from seglog.recovery.findings import Report
 from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
@@ -120,18 +119,12 @@ def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:
     if disk.size(LEADER_EPOCH_CHECKPOINT) is None:
         disk.create(LEADER_EPOCH_CHECKPOINT)
         return LeaderEpochs()
-    try:
+    with text_file_failures("checkpoint", os.path.abspath(path), LEADER_EPOCH_CHECKPOINT):
         return read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT),
                                   disk.known(LEADER_EPOCH_CHECKPOINT))
-    except MalformedCheckpointError as error:
-        raise checkpoint_failure(error, "checkpoint", os.path.abspath(path),
-                                 LEADER_EPOCH_CHECKPOINT) from None
 
 
 def _read_topic_id(path: str, content: bytes | None) -> uuid.UUID | None:
-    try:
+    with text_file_failures("partition metadata", os.path.abspath(path), PARTITION_METADATA):
         found = read_partition_metadata(os.path.join(path, PARTITION_METADATA), content)
-    except MalformedCheckpointError as error:
-        raise checkpoint_failure(error, "partition metadata", os.path.abspath(path),
-                                 PARTITION_METADATA) from None
     return None if found is None else found.topic_id

@@ -12,7 +12,32 @@ from seglog.errors import KafkaStorageError, storage_errors
 from seglog.model import EpochEntry
 from seglog.recovery.scans import Extent
 
-__all__ = ["OverlayDisk"]
+__all__ = ["OverlayDisk", "file_size", "read_up_to"]
+
+_READ_BYTES = 1 << 20
+
+
+def file_size(path: str) -> int | None:
+    """The size of a regular file; None if there is none."""
+    with storage_errors(path):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def read_up_to(path: str, fd: int, position: int, size: int) -> bytes:
+    """Up to `size` bytes, fewer at the end of the file."""
+    parts = []
+    while size > 0:
+        with storage_errors(path, position):
+            part = os.pread(fd, min(size, _READ_BYTES), position)
+        if not part:
+            break
+        parts.append(part)
+        position, size = position + len(part), size - len(part)
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +72,10 @@ def _read(extent: Extent, start: int, end: int) -> bytes:
     with storage_errors(extent.path):
         fd = os.open(extent.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            return _read_all(fd, extent.start + start, end - start).ljust(end - start, b"\0")
+            return read_up_to(extent.path, fd, extent.start + start, end - start).ljust(
+                end - start, b"\0")
         finally:
             os.close(fd)
-
-
-def _read_all(fd: int, position: int, size: int) -> bytes:
-    parts = []
-    while size > 0 and (part := os.pread(fd, size, position)):
-        parts.append(part)
-        position, size = position + len(part), size - len(part)
-    return b"".join(parts)
 
 
 class OverlayDisk:
@@ -71,14 +89,8 @@ class OverlayDisk:
         if name in self._changed:
             return self._changed[name]
         path = os.path.join(self.path, name)
-        with storage_errors(path):
-            try:
-                found = os.lstat(path)
-            except FileNotFoundError:
-                return None
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        return _OverlayFile(Extent(path, 0, found.st_size), b"", found.st_size)
+        size = file_size(path)
+        return None if size is None else _OverlayFile(Extent(path, 0, size), b"", size)
 
     def _existing(self, name: str) -> _OverlayFile:
         found = self._file(name)

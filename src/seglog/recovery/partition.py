@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from seglog.errors import KafkaStorageError, MalformedCheckpointError
+from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener
-from seglog.recovery.loader_failures import FileVanished, LoaderFailure, checkpoint_failure
+from seglog.recovery.loader_failures import FileVanished, LoaderFailure, text_file_failures
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome
 from seglog.recovery.load_assembly import assemble
@@ -176,10 +176,8 @@ class _Judge:
                                 file=LEADER_EPOCH_CHECKPOINT))
             return None
         try:
-            return read_leader_epochs(path)
-        except MalformedCheckpointError as error:
-            raise checkpoint_failure(error, "checkpoint", self.plan.path,
-                                     LEADER_EPOCH_CHECKPOINT) from None
+            with text_file_failures("checkpoint", self.plan.path, LEADER_EPOCH_CHECKPOINT):
+                return read_leader_epochs(path)
         except KafkaStorageError as error:
             self._unreadable(LEADER_EPOCH_CHECKPOINT, error)
             return None
@@ -200,10 +198,8 @@ class _Judge:
                                     file=PARTITION_METADATA))
             return
         try:
-            read_partition_metadata(path)
-        except MalformedCheckpointError as error:
-            raise checkpoint_failure(error, "partition metadata", self.plan.path,
-                                     PARTITION_METADATA) from None
+            with text_file_failures("partition metadata", self.plan.path, PARTITION_METADATA):
+                read_partition_metadata(path)
         except KafkaStorageError as error:
             self._unreadable(PARTITION_METADATA, error)
 
