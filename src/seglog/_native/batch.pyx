@@ -51,59 +51,14 @@ cdef class BatchScan:
     cdef slg_batch_scan _scan
     cdef slg_error _error
     cdef slg_status _status
-    cdef object _batches
-
-    @property
-    def batches(self):
-        return self._batches
-
-    @property
-    def status(self):
-        return <int>self._status
+    cdef readonly object batches, next_position
+    cdef readonly int status
+    cdef readonly int64_t position, expected, found, batch_count, record_count
+    cdef readonly int64_t first_offset, last_offset, max_timestamp, offset_of_max_timestamp
 
     @property
     def status_name(self):
         return slg_status_name(self._status).decode().lower()
-
-    @property
-    def position(self):
-        return self._scan.position
-
-    @property
-    def next_position(self):
-        return None if self._scan.next_position < 0 else self._scan.next_position
-
-    @property
-    def expected(self):
-        return self._error.expected
-
-    @property
-    def found(self):
-        return self._error.found
-
-    @property
-    def batch_count(self):
-        return self._scan.batch_count
-
-    @property
-    def record_count(self):
-        return self._scan.record_count
-
-    @property
-    def first_offset(self):
-        return self._scan.first_offset
-
-    @property
-    def last_offset(self):
-        return self._scan.last_offset
-
-    @property
-    def max_timestamp(self):
-        return self._scan.max_timestamp
-
-    @property
-    def offset_of_max_timestamp(self):
-        return self._scan.offset_of_max_timestamp
 
     def raise_for_status(self, file):
         """Raises the typed error of a corruption or a failed read; does nothing for outcomes."""
@@ -200,10 +155,15 @@ cdef object _run(BatchScan scan, _Source source, bint collect, max_batches):
         grown = np.empty(min(most, 4 * len(batches)), BATCH_DTYPE)
         grown[:len(batches)] = batches
         batches = grown
-    if scan._status == SLG_END or scan._status == SLG_FULL or scan._status == SLG_MORE:
-        scan._error.expected = scan._error.found = 0
-    scan._scan.batches = NULL
-    scan._batches = batches[:scan._scan.batch_count] if collect else batches
+    scan.batches = batches[:scan._scan.batch_count] if collect else batches
+    scan.status, scan.position = <int>scan._status, scan._scan.position
+    scan.next_position = None if scan._scan.next_position < 0 else scan._scan.next_position
+    if scan._status not in (SLG_END, SLG_FULL, SLG_MORE):
+        scan.expected, scan.found = scan._error.expected, scan._error.found
+    scan.batch_count, scan.record_count = scan._scan.batch_count, scan._scan.record_count
+    scan.first_offset, scan.last_offset = scan._scan.first_offset, scan._scan.last_offset
+    scan.max_timestamp = scan._scan.max_timestamp
+    scan.offset_of_max_timestamp = scan._scan.offset_of_max_timestamp
     return scan
 
 

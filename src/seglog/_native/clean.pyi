@@ -1,6 +1,6 @@
 import enum
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,20 +28,13 @@ class OffsetMap:
 
 @final
 class Retained:
-    @property
-    def refusal(self) -> int: ...
-    @property
-    def kept(self) -> bytearray: ...
-    @property
-    def read_count(self) -> int: ...
-    @property
-    def kept_count(self) -> int: ...
-    @property
-    def invalid_count(self) -> int: ...
-    @property
-    def max_offset(self) -> int: ...
-    @property
-    def has_tombstone(self) -> bool: ...
+    refusal: Final[int]
+    kept: Final[bytearray]
+    read_count: Final[int]
+    kept_count: Final[int]
+    invalid_count: Final[int]
+    max_offset: Final[int]
+    has_tombstone: Final[bool]
 
 def retain(walk: RecordWalk, offset_map: OffsetMap, *, keeps_all: bool = False,
            keeps_none: bool = False, keeps_tombstones: bool = True) -> Retained: ...

@@ -130,33 +130,10 @@ cdef class OffsetMap:
 cdef class Retained:
     """Which records of a batch stay: `kept` has a byte for each, 0 for one that goes."""
 
-    cdef slg_retained _found
-    cdef slg_refusal _refusal
     cdef readonly bytearray kept
-
-    @property
-    def refusal(self):
-        return <int>self._refusal
-
-    @property
-    def read_count(self):
-        return self._found.read
-
-    @property
-    def kept_count(self):
-        return self._found.kept
-
-    @property
-    def invalid_count(self):
-        return self._found.invalid
-
-    @property
-    def max_offset(self):
-        return self._found.max_offset
-
-    @property
-    def has_tombstone(self):
-        return self._found.has_tombstone
+    cdef readonly int refusal
+    cdef readonly int64_t read_count, kept_count, invalid_count, max_offset
+    cdef readonly bint has_tombstone
 
 
 def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint keeps_none=False,
@@ -164,6 +141,8 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     """Which records of a walk stay, up to its end or to the record that is refused."""
     cdef Retained found = Retained.__new__(Retained)
     cdef slg_retention retention
+    cdef slg_retained counts
+    cdef slg_refusal refusal
     cdef size_t room = slg_records_max(<size_t>walk._view.len)
     cdef slg_kept *kept
     cdef int64_t i
@@ -176,9 +155,12 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     found.kept, listed = bytearray(room), bytearray(room * sizeof(slg_kept))
     kept = <slg_kept *><void *><char *>listed
     with nogil:
-        found._refusal = slg_retain_records(&retention, &walk._walk, kept, &found._found)
-    for i in range(found._found.kept):
+        refusal = slg_retain_records(&retention, &walk._walk, kept, &counts)
+    for i in range(counts.kept):
         found.kept[kept[i].number] = 1
+    found.refusal, found.read_count, found.kept_count = <int>refusal, counts.read, counts.kept
+    found.invalid_count, found.max_offset = counts.invalid, counts.max_offset
+    found.has_tombstone = counts.has_tombstone
     return found
 
 

@@ -1,19 +1,16 @@
 from os import PathLike
-from typing import Any, final
+from typing import Any, Final, final
 
 from seglog._native.index import IndexReader
 from seglog.model import AbortedTxn
 
 @final
 class LogOffsetMetadata:
+    message_offset: Final[int]
+    segment_base_offset: Final[int]
+    relative_position_in_segment: Final[int]
     def __init__(self, message_offset: int, segment_base_offset: int = -1,
                  relative_position_in_segment: int = -1) -> None: ...
-    @property
-    def message_offset(self) -> int: ...
-    @property
-    def segment_base_offset(self) -> int: ...
-    @property
-    def relative_position_in_segment(self) -> int: ...
     @property
     def message_offset_only(self) -> bool: ...
     def on_older_segment(self, other: LogOffsetMetadata) -> bool: ...
@@ -23,31 +20,24 @@ class LogOffsetMetadata:
 
 @final
 class FetchDataInfo:
+    fetch_offset_metadata: Final[LogOffsetMetadata]
+    records: Final[bytes]
+    first_entry_incomplete: Final[bool]
     aborted_transactions: list[AbortedTxn] | None
     def __init__(self, fetch_offset_metadata: LogOffsetMetadata, records: bytes = b"",
                  first_entry_incomplete: bool = False,
                  aborted_transactions: list[AbortedTxn] | None = None) -> None: ...
-    @property
-    def fetch_offset_metadata(self) -> LogOffsetMetadata: ...
-    @property
-    def records(self) -> bytes: ...
-    @property
-    def first_entry_incomplete(self) -> bool: ...
 
 @final
 class SegmentReader:
+    path: Final[str]
+    base_offset: Final[int]
+    index: Final[IndexReader]
+    size: Final[int]
     def __init__(
         self, path: str | PathLike[str], index_path: str | PathLike[str], base_offset: int, *,
         mapped: int = 0,
     ) -> None: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def index(self) -> IndexReader: ...
-    @property
-    def size(self) -> int: ...
     def fileno(self) -> int: ...
     def find(
         self, offset: int, size: int, entries: int = -1

@@ -15,12 +15,10 @@ COPY_MAX: Final[int]
 
 @final
 class IndexReader:
+    path: Final[str]
+    base_offset: Final[int]
     def __init__(self, path: str | PathLike[str], base_offset: int, *, times: bool = False,
                  mapped: int = 0) -> None: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def base_offset(self) -> int: ...
     @property
     def entries(self) -> int: ...
     @property

@@ -1,5 +1,5 @@
 import enum
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,30 +54,18 @@ class RecordSource(enum.IntEnum):
 
 @final
 class Analysis:
-    @property
-    def refusal(self) -> int: ...
-    @property
-    def batches(self) -> NDArray[np.void]: ...
-    @property
-    def skipped(self) -> NDArray[np.void]: ...
-    @property
-    def a(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    @property
-    def last_offset_of_first_batch(self) -> int: ...
-    @property
-    def max_timestamp(self) -> int: ...
-    @property
-    def last_leader_epoch(self) -> int: ...
-    @property
-    def valid_bytes(self) -> int: ...
-    @property
-    def codec(self) -> int: ...
+    refusal: Final[int]
+    batches: Final[NDArray[np.void]]
+    skipped: Final[NDArray[np.void]]
+    a: Final[int]
+    position: Final[int]
+    first_offset: Final[int]
+    last_offset: Final[int]
+    last_offset_of_first_batch: Final[int]
+    max_timestamp: Final[int]
+    last_leader_epoch: Final[int]
+    valid_bytes: Final[int]
+    codec: Final[int]
 
 def analyze(
     data: Buffer, *, origin: int, leader_epoch: int, batch_bytes_max: int, needs_order: bool

@@ -93,55 +93,18 @@ cdef class Analysis:
     """The analysis of a span of batches, up to its end or the first refused batch."""
 
     cdef slg_analysis _analysis
-    cdef slg_refusal _refusal
-    cdef readonly object batches
-    cdef readonly object skipped
-
-    @property
-    def refusal(self):
-        return <int>self._refusal
-
-    @property
-    def a(self):
-        return self._analysis.a
-
-    @property
-    def position(self):
-        return self._analysis.position
-
-    @property
-    def first_offset(self):
-        return self._analysis.first_offset
-
-    @property
-    def last_offset(self):
-        return self._analysis.last_offset
-
-    @property
-    def last_offset_of_first_batch(self):
-        return self._analysis.last_offset_of_first_batch
-
-    @property
-    def max_timestamp(self):
-        return self._analysis.max_timestamp
-
-    @property
-    def last_leader_epoch(self):
-        return self._analysis.last_leader_epoch
-
-    @property
-    def valid_bytes(self):
-        return self._analysis.valid_bytes
-
-    @property
-    def codec(self):
-        return self._analysis.codec
+    cdef readonly object batches, skipped
+    cdef readonly int refusal, codec
+    cdef readonly int32_t last_leader_epoch
+    cdef readonly int64_t a, position, first_offset, last_offset, last_offset_of_first_batch
+    cdef readonly int64_t max_timestamp, valid_bytes
 
 
 cdef object _analyze(Analysis found, object data):
     """Validates the batches without the GIL; the array of batches grows as needed."""
     cdef Py_buffer view
     cdef slg_analysis *analysis = &found._analysis
+    cdef slg_refusal refusal = SLG_ACCEPTED
     cdef slg_batch *rows
     cdef Py_ssize_t count = 0, kept = 0, room = ROOM_FIRST
     cdef uintptr_t address
@@ -155,9 +118,9 @@ cdef object _analyze(Analysis found, object data):
             rows = <slg_batch *>address
             with nogil:
                 while count < room:
-                    found._refusal = slg_analyze_next(analysis, <const uint8_t *>view.buf,
-                                                      <size_t>view.len, rows + count)
-                    if found._refusal != SLG_ACCEPTED:
+                    refusal = slg_analyze_next(analysis, <const uint8_t *>view.buf,
+                                               <size_t>view.len, rows + count)
+                    if refusal != SLG_ACCEPTED:
                         break
                     count += 1
                     kept += not analysis.is_skipping
@@ -169,8 +132,12 @@ cdef object _analyze(Analysis found, object data):
             batches = grown
     finally:
         PyBuffer_Release(&view)
-    found.batches = batches[:kept]
-    found.skipped = batches[kept:count]
+    found.batches, found.skipped = batches[:kept], batches[kept:count]
+    found.refusal, found.a, found.position = <int>refusal, analysis.a, <int64_t>analysis.position
+    found.first_offset, found.last_offset = analysis.first_offset, analysis.last_offset
+    found.last_offset_of_first_batch = analysis.last_offset_of_first_batch
+    found.last_leader_epoch, found.codec = analysis.last_leader_epoch, analysis.codec
+    found.max_timestamp, found.valid_bytes = analysis.max_timestamp, analysis.valid_bytes
     return found
 
 
