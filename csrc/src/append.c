@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "room.h"
 #include "seglog/file.h"
 #include "seglog/format.h"
 #include "seglog/wire.h"
@@ -44,23 +45,14 @@ void slg_append_copy(uint8_t *into, const uint8_t *from, size_t size) { memcpy(i
 /* ---- index entries ------------------------------------------------------------------------- */
 
 slg_status slg_append_reserve_entries(slg_append_scratch *scratch, size_t count, slg_error *error) {
-    if (count <= scratch->entry_room) {
-        return SLG_OK;
+    size_t room = scratch->entry_room; /* the arrays have one size, unless the second is refused */
+    slg_status status =
+        slg_make_room(&scratch->offset_entries, &room, 0, count, SLG_OFFSET_ENTRY_SIZE, error);
+    if (status == SLG_OK) {
+        status = slg_make_room(&scratch->time_entries, &scratch->entry_room, 0, count,
+                               SLG_TIME_ENTRY_SIZE, error);
     }
-    const size_t room = count < 64 ? 64 : 2 * count;
-    uint8_t *offsets = realloc(scratch->offset_entries, room * SLG_OFFSET_ENTRY_SIZE);
-    if (offsets != NULL) {
-        scratch->offset_entries = offsets;
-    }
-    uint8_t *times = realloc(scratch->time_entries, room * SLG_TIME_ENTRY_SIZE);
-    if (times != NULL) {
-        scratch->time_entries = times;
-    }
-    if (offsets == NULL || times == NULL) {
-        return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)room);
-    }
-    scratch->entry_room = room;
-    return SLG_OK;
+    return status;
 }
 
 /* Batches of one append may lie on both sides of the base, in old formats. */

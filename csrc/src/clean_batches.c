@@ -4,6 +4,7 @@
 
 #include "clean_internal.h"
 #include "entry.h"
+#include "room.h"
 #include "seglog/clean.h"
 #include "seglog/format.h"
 
@@ -84,27 +85,7 @@ slg_clean_step slg_map_batches(slg_offset_map *map, const uint8_t *data, const s
 /* ---- the output ---------------------------------------------------------------------------- */
 
 static bool reserve(uint8_t **memory, size_t *room, size_t size) {
-    if (size <= *room) {
-        return true;
-    }
-    uint8_t *grown = realloc(*memory, size + size / 2);
-    if (grown == NULL) {
-        return false;
-    }
-    *memory = grown;
-    *room = size + size / 2;
-    return true;
-}
-
-static bool reserve_kept(slg_clean_work *work, size_t count) {
-    uint8_t *data = (uint8_t *)work->kept;
-    size_t room = work->kept_room * sizeof *work->kept;
-    if (!reserve(&data, &room, (count + 1) * sizeof *work->kept)) {
-        return false;
-    }
-    work->kept = (slg_kept *)(void *)data;
-    work->kept_room = room / sizeof *work->kept;
-    return true;
+    return slg_make_room(memory, room, 0, size, 1, NULL) == SLG_OK;
 }
 
 void slg_clean_output_begin(slg_clean_output *output, const uint8_t *span) {
@@ -393,7 +374,7 @@ slg_clean_step slg_clean_batch(const slg_clean_rules *rules, const slg_batch *ba
     if (batch->record_count >= 0 && (size_t)batch->record_count < most) {
         most = (size_t)batch->record_count;
     }
-    if (!reserve_kept(work, most)) {
+    if (SLG_MAKE_ROOM(work->kept, work->kept_room, 0, most + 1, NULL) != SLG_OK) {
         return SLG_CLEAN_NO_MEMORY;
     }
     if (slg_retain_records(&retention, &run, work->kept, &found) != SLG_NO_MORE) {

@@ -11,13 +11,8 @@ static bool reserve_keys(slg_batch_keys *keys) {
 }
 
 bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows, size_t most) {
-    if (rows > keys->row_room) {
-        slg_row_keys *grown = realloc(keys->rows, rows * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        keys->rows = grown;
-        keys->row_room = rows;
+    if (SLG_MAKE_ROOM(keys->rows, keys->row_room, 0, rows, NULL) != SLG_OK) {
+        return false;
     }
     if (rows > 0) {
         memset(keys->rows, 0, rows * sizeof *keys->rows);

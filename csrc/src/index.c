@@ -1,7 +1,6 @@
 #include "seglog/index.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "java.h"
 #include "seglog/wire.h"
@@ -13,11 +12,6 @@ size_t slg_index_entry_size(slg_index_kind kind) {
     case SLG_INDEX_KIND_TXN: break;
     }
     return SLG_TXN_ENTRY_SIZE;
-}
-
-static bool is_zero(const uint8_t *data, size_t size) {
-    /* Equal to itself shifted by one byte, beginning with zero: memcmp does the work. */
-    return size == 0 || (data[0] == 0 && memcmp(data, data + 1, size - 1) == 0);
 }
 
 slg_index_entry slg_index_entry_at(slg_index_kind kind, const uint8_t *data, size_t n,
@@ -132,7 +126,7 @@ static slg_status check_txn_entry(slg_index_check *check, const uint8_t *p, slg_
 
 /* Entries of zeros are set aside: at the end they are padding, before an entry they are checked. */
 static bool may_be_padding(const slg_index_check *check, const uint8_t *p, size_t size) {
-    return check->kind != SLG_INDEX_KIND_TXN && is_zero(p, size);
+    return check->kind != SLG_INDEX_KIND_TXN && slg_is_zero(p, size);
 }
 
 static slg_status check_entry(slg_index_check *check, const uint8_t *p, slg_error *error) {
