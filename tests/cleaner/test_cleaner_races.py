@@ -123,7 +123,7 @@ def test_a_failure_concerns_the_log_that_failed(
     monkeypatch.setattr(RecordFilter, "filter", fails)
     monkeypatch.setattr(LogCleanerManager, "done_cleaning", done_then_created_again)
     with Running(world) as running:
-        assert running.cleaner.await_cleaned(KEY, 3, 10_000)
+        running.await_cleaned(KEY, 3)
         assert not running.cleaner.manager.uncleanable_partitions(log.parent_dir)
 
 

@@ -44,6 +44,10 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.cleaner.shutdown()
 
+    def await_cleaned(self, key: TopicPartition, offset: int) -> None:
+        """Waits until a partition is clean up to `offset`."""
+        wait_for(lambda: self.cleaner.manager.all_cleaner_checkpoints().get(key, -1) >= offset)
+
     def gauge(self, name: str, of: str = "LogCleaner", **tags: str) -> Any:
         metric: Any = self.metrics.get(
             self.metrics.group("kafka.log", of).name(name, tags))
@@ -64,7 +68,7 @@ def test_all_logs_are_cleaned(world: World) -> None:
             roll(log)
     with Running(world, threads=2) as running:
         for log in world.logs.of.values():
-            assert running.cleaner.await_cleaned(log.topic_partition, 6, 120_000)
+            running.await_cleaned(log.topic_partition, 6)
             assert [(one.key, one.value) for one in records(log)] == [
                 (b"b0", b"x"), (b"b1", b"x"), (b"a", b"2"), (b"b2", b"x")]
         wait_for(lambda: running.gauge("max-dirty-percent", "LogCleanerManager") == 0)
@@ -96,7 +100,7 @@ def test_the_thread_works_while_others_append(world: World) -> None:
         for one in writers:
             one.join()
         roll(log)
-        assert running.cleaner.await_cleaned(KEY, log.log_end_offset, 120_000)
+        running.await_cleaned(KEY, log.log_end_offset)
         rounds = running.cleaner.threads[0].last_stats.bytes_read
         assert rounds > 0 or running.cleaner.threads[1].last_stats.bytes_read > 0
     kept = [(one.key or b"", one.value) for one in records(log)]
@@ -123,7 +127,7 @@ def test_a_log_that_cannot_be_cleaned(world: World, caplog: pytest.LogCaptureFix
     damage(bad, 3, batch)
     before = {path.name: path.read_bytes() for path in Path(bad.path).iterdir()}
     with Running(world) as running:
-        assert running.cleaner.await_cleaned(good.topic_partition, 2, 120_000)
+        running.await_cleaned(good.topic_partition, 2)
         where = {"logDirectory": bad.parent_dir}
         wait_for(lambda: running.gauge("uncleanable-partitions-count", "LogCleanerManager",
                                        **where) == 1)
@@ -157,7 +161,7 @@ def test_what_the_file_system_refuses(world: World, number: int, is_offline: boo
         if is_offline:
             wait_for(lambda: running.channel.failed == {log.parent_dir})
         else:
-            assert running.cleaner.await_cleaned(KEY, 3, 120_000)
+            running.await_cleaned(KEY, 3)
             assert not running.channel.failed and calls > 2
     assert not leftovers(log) and not running.cleaner.manager.uncleanable_partitions(log.parent_dir)
 
@@ -209,14 +213,14 @@ def test_a_dead_thread_is_counted(world: World, monkeypatch: pytest.MonkeyPatch)
         log = world.log()
         running.cleaner.reconfigure(running.cleaner.config)
         assert running.gauge("DeadThreadCount") == 0
-        assert running.cleaner.await_cleaned(log.topic_partition, 3, 120_000)
+        running.await_cleaned(log.topic_partition, 3)
 
 
 def test_the_retention_of_compacted_logs(world: World) -> None:
     both = world.log("both-0", cleanup_policy="compact,delete", retention_ms=1000)
     only = world.log("only-0", retention_ms=1000)
     with Running(world) as running:
-        assert running.cleaner.await_cleaned(only.topic_partition, 3, 120_000)
+        running.await_cleaned(only.topic_partition, 3)
         both.context.time.sleep(2000)
         wait_for(lambda: both.log_start_offset == 3)
     assert only.log_start_offset == 0 and len(records(only)) == 3

@@ -10,11 +10,12 @@ import pytest
 
 from seglog._native.clean_load import CLEAN_DTYPE
 from seglog.config import LogConfig
+from seglog.log.retention import size_in_percent
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager import unopened
 from seglog.manager.manager_gauges import UnopenedGauges
-from seglog.manager.unopened import UnopenedLogs, retention_percent
+from seglog.manager.unopened import UnopenedLogs
 from seglog.metrics import Gauge, MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.clean_rows import CleanRows
@@ -151,5 +152,5 @@ def test_the_gauge_of_retention_is_0_until_it_has_looked() -> None:
 
 
 def test_retention_in_percent() -> None:
-    assert [retention_percent(50, LogConfig(retention_bytes=limit)) for limit in (
-        100, 1, 0, -1)] == [50, 5000, 0, 0]
+    assert [size_in_percent(50, LogConfig(retention_bytes=limit), is_local=False)
+            for limit in (100, 1, 0, -1)] == [50, 5000, 0, 0]

@@ -209,15 +209,6 @@ class LogCleaner(ProcessBound):
         stats.log(cleaner_id, str(key), cleanable.first_dirty_offset, end)
         return end, stats
 
-    def await_cleaned(self, key: TopicPartition, offset: int, max_wait_ms: int = 60_000) -> bool:
-        """Waits until a partition is clean up to `offset`. Returns whether it is."""
-        while (is_clean := self.manager.all_cleaner_checkpoints().get(key, -1) >= offset) is False:
-            if max_wait_ms <= 0:
-                break
-            threading.Event().wait(min(100, max_wait_ms) / 1000)
-            max_wait_ms -= 100
-        return is_clean
-
 
 def map_size(config: CleanerConfig, cleanable: LogToClean) -> int:
     """Bytes of the offset map of a round: those of the settings, or less if there cannot be so many

@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seglog._native import dump as native
-from seglog._native.file import open_read, read_at
+from seglog._native.file import read_at
 from seglog._native.index import search_entries
 from seglog._native.window import WindowSource
 from seglog._native.status import Status, status_error
-from seglog.dump.logs import open_log
-from seglog.dump.dump_output import (
-    INT32_MAX, DumpOptions, Findings, Output, absolute, leading_number,
-)
+from seglog.dump.logs import open_file
+from seglog.dump.dump_output import DumpOptions, Findings, Output, absolute, leading_number
 from seglog.errors import CorruptIndexError
 from seglog.storage.codecs import decompress
 
@@ -32,13 +30,8 @@ _NO_TIMESTAMP = -1
 
 def _read_entries(path: str, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     """The complete entries of an index, including preallocated zeros, and the file's size."""
-    fd, size = open_read(path, follow_links=True)
-    try:
-        if size > INT32_MAX:
-            raise status_error(Status.FILE_TOO_LARGE, file=path, expected=INT32_MAX, found=size)
+    with open_file(path) as (fd, size):
         data = read_at(fd, size, 0, file=path)
-    finally:
-        os.close(fd)
     return np.frombuffer(data, dtype, count=size // dtype.itemsize), size
 
 
@@ -66,7 +59,7 @@ def _check_size(path: str, size: int, entry_size: int, title: str) -> None:
 def dump_index(path: str, options: DumpOptions, output: Output, findings: Findings) -> None:
     """Prints an offset index; records the entries whose offset differs from their batch's."""
     base = leading_number(path)
-    with open_log(_sibling(path, ".log")) as (fd, log_size):
+    with open_file(_sibling(path, ".log")) as (fd, log_size):
         entries, size = _read_entries(path, _OFFSET_ENTRY)
         offsets = _absolute_offsets(entries["offset"], base)
         if not offsets:
@@ -172,7 +165,7 @@ def dump_time_index(path: str, options: DumpOptions, output: Output, findings: F
     """Prints a time index; records entries whose batch is missing or has another timestamp."""
     base = leading_number(path)
     log_path, index_path = _sibling(path, ".log"), _sibling(path, ".index")
-    with open_log(log_path) as (fd, log_size):
+    with open_file(log_path) as (fd, log_size):
         lookup = _OffsetLookup(index_path, base)
         entries, size = _read_entries(path, _TIME_ENTRY)
         offsets = _absolute_offsets(entries["offset"], base)

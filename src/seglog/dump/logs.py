@@ -20,15 +20,15 @@ from seglog.dump.dump_output import INT32_MAX, DumpOptions, Findings, Output, le
 from seglog.errors import CorruptDataError, InvalidRecordError
 from seglog.storage.codecs import CODEC_NAMES, decompress
 
-__all__ = ["dump_log", "open_log"]
+__all__ = ["dump_log", "open_file"]
 
 _BOOTSTRAP_NAME = "bootstrap.checkpoint"
 _OFFSET_WIDTH, _EPOCH_WIDTH = 20, 10
 
 
 @contextmanager
-def open_log(path: str) -> Iterator[tuple[int, int]]:
-    """Descriptor and size of a log. Raises KafkaStorageError if Kafka could not open it."""
+def open_file(path: str) -> Iterator[tuple[int, int]]:
+    """Descriptor and size of a file. Raises KafkaStorageError if Kafka could not open it."""
     fd, size = open_read(path, follow_links=True)
     try:
         if size > INT32_MAX:
@@ -41,7 +41,7 @@ def open_log(path: str) -> Iterator[tuple[int, int]]:
 def dump_log(path: str, options: DumpOptions, output: Output, findings: Findings) -> None:
     """Prints one log. Where Kafka's tool would end, raises after printing the lines before."""
     _print_start(path, output)
-    with open_log(path) as (fd, size):
+    with open_file(path) as (fd, size):
         end = min(size, options.max_bytes)
         try:
             if output.as_json:

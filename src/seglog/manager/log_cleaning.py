@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from seglog.cleaner.cleaner_stats import CleanerStats
@@ -130,13 +131,11 @@ class LogCleaning:
 
     # ---- what happens to logs -----------------------------------------------------------------
 
-    @contextlib.contextmanager
     def retention(self, logs: Sequence[tuple[TopicPartition, UnifiedLog]]
-                  ) -> Iterator[list[tuple[TopicPartition, UnifiedLog]]]:
+                  ) -> AbstractContextManager[list[tuple[TopicPartition, UnifiedLog]]]:
         """The logs from which retention may delete segments: not the compacted ones, which the
         cleaner's threads handle, and none with a round in progress."""
-        with self.cleaner.manager.paused_for_retention(logs) as found:
-            yield found
+        return self.cleaner.manager.paused_for_retention(logs)
 
     @contextlib.contextmanager
     def truncation(self, log: UnifiedLog, offset: int, *, is_full: bool = False) -> Iterator[None]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from seglog.config import LogConfig
+from seglog.log.retention import size_in_percent
 from seglog.log.stats import BrokerTopicStats, LogMetrics
-from seglog.manager.unopened import UnopenedLogs, retention_percent
+from seglog.manager.unopened import UnopenedLogs
 from seglog.metrics import Gauge, Metric, MetricName, MetricsRegistry
 from seglog.model import TopicPartition
 
@@ -89,4 +90,4 @@ class UnopenedGauges:
         config = self._config_of(key.topic)
         if not self._logs.was_swept or config.compact:
             return 0
-        return retention_percent(self._logs.number(key, "size"), config)
+        return size_in_percent(self._logs.number(key, "size"), config, is_local=False)

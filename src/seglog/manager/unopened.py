@@ -21,7 +21,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.clean_rows import CleanRows
 from seglog.storage.producer_state import is_expired
 
-__all__ = ["UnopenedLogs", "retention_percent"]
+__all__ = ["UnopenedLogs"]
 
 _UNKNOWN = np.iinfo(np.int64).min
 
@@ -180,9 +180,3 @@ class UnopenedLogs:
                 self.log_dir, [str(key) for key in self.rows.keys],
                 self.rows.files["first_base_offset"])
         return self._first_timestamps
-
-
-def retention_percent(size: int, config: LogConfig) -> int:
-    """`log.retention.retention_size_in_percent` of a log without a remote part."""
-    return size * 100 // config.retention_bytes if config.retention_bytes > 0 else 0
-
