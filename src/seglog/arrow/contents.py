@@ -114,11 +114,11 @@ def index_entries(path: str, storage_options: StorageOptions | None = None) -> I
     listing, _ = where.listing(path)
     for base, flags in zip(listing.base_offsets.tolist(), listing.flags.tolist(), strict=True):
         if flags & HAS_INDEX:
-            offsets = where.offset_index(os.path.join(path, file_name(base, FileKind.INDEX)), base)
-            yield _entries(base, "offset", offsets)
+            name = os.path.join(path, file_name(base, FileKind.INDEX))
+            yield _entries(base, "offset", where.index(OffsetIndexView, name, base))
         if flags & HAS_TIME_INDEX:
-            times = where.time_index(os.path.join(path, file_name(base, FileKind.TIME_INDEX)), base)
-            yield _entries(base, "time", times)
+            name = os.path.join(path, file_name(base, FileKind.TIME_INDEX))
+            yield _entries(base, "time", where.index(TimeIndexView, name, base))
 
 
 def _entries(base_offset: int, index: str, view: OffsetIndexView | TimeIndexView) -> Table:

@@ -30,15 +30,15 @@ from seglog.objects.urls import is_url, local_path
 from seglog.storage.paths import FileKind, leads_to_directory
 from seglog.storage.textfile import read_beginning, whole_content
 
-__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "ListedDirectory", "LocalFiles",
-           "LogFile", "Readable", "Source", "Stamp", "absolute", "files_of", "place_of",
-           "small_file"]
+__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "IndexView", "ListedDirectory",
+           "LocalFiles", "LogFile", "Readable", "Source", "Stamp", "absolute", "files_of",
+           "place_of", "small_file"]
 
 #: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
 
-
 _T = TypeVar("_T")
+IndexView = TypeVar("IndexView", OffsetIndexView, TimeIndexView)
 
 #: A second change of a directory within this time may not be visible in its modification time.
 _TICK_NS: Final = 20_000_000
@@ -146,11 +146,8 @@ class Files(Protocol):
         """Opens a log file; of an object, this version. Raises KafkaStorageError if it cannot be
         opened, or no longer has that version."""
 
-    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
-        """An offset index. Nothing is read before the first lookup."""
-
-    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
-        """A time index. Nothing is read before the first lookup."""
+    def index(self, view: type[IndexView], path: str, base_offset: int) -> IndexView:
+        """An offset or time index. Nothing is read before the first lookup."""
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """The entries of a transaction index. Raises KafkaStorageError if it was deleted since the
@@ -204,13 +201,9 @@ class LocalFiles:
         """See Files."""
         return FileHandle(path)
 
-    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
+    def index(self, view: type[IndexView], path: str, base_offset: int) -> IndexView:
         """See Files."""
-        return OffsetIndexView(path, base_offset)
-
-    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
-        """See Files."""
-        return TimeIndexView(path, base_offset)
+        return view(path, base_offset)
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """See Files."""

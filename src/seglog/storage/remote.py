@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
+from seglog._native.index import read_aborted
 from seglog._native.scan import PartitionListing, list_names
 from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
@@ -28,7 +28,7 @@ from seglog.objects.requests import Requests
 from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import parse_url
 from seglog.storage.blocks import BLOCK_BYTES, BlockReader
-from seglog.storage.log_store import CheckStart, Stamp
+from seglog.storage.log_store import CheckStart, IndexView, Stamp
 from seglog.storage.paths import FileKind
 
 __all__ = ["RemoteFiles", "RemoteLog"]
@@ -116,13 +116,9 @@ class RemoteFiles(SurvivesFork):
         return RemoteLog(path, key, version or requests.version(key, path), requests,
                          self._options.max_requests)
 
-    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
+    def index(self, view: type[IndexView], path: str, base_offset: int) -> IndexView:
         """See Files."""
-        return OffsetIndexView(path, base_offset, fetch=partial(self._index, path))
-
-    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
-        """See Files."""
-        return TimeIndexView(path, base_offset, fetch=partial(self._index, path))
+        return view(path, base_offset, fetch=partial(self._index, path))
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """See Files."""

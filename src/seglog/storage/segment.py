@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from seglog._native.index import OffsetIndexView, TimeIndexView
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.objects.store import ObjectVersion
-from seglog.storage.log_store import LOCAL, Files, LogFile
+from seglog.storage.log_store import LOCAL, Files, IndexView, LogFile
 from seglog.storage.handles import HandleCache
 
 __all__ = ["BatchPosition", "LogSegment", "SegmentPaths", "Walked", "offset_disorder"]
@@ -205,7 +205,7 @@ class LogSegment:
     def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int] | None],
                  bytes_min: int) -> int:
         """The position of an index entry, if it is above `bytes_min` and a boundary; else 0."""
-        entry, before = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
+        entry, before = self._ask(OffsetIndexView, self.files.offset_index, lambda index: (
             entry := entry_of(index), entry and _entry_before(index, entry))) or (None, None)
         if entry is None or before is None or entry[1] <= bytes_min:
             return 0
@@ -247,14 +247,14 @@ class LogSegment:
         return bool(walk.status == Status.END and walk.batch_count
                     and walk.last_offset < batch.first_offset)
 
-    def _ask(self, view: Callable[[str, int], Any], path: str | None,
-             question: Callable[[Any], _R]) -> _R | None:
+    def _ask(self, view: type[IndexView], path: str | None,
+             question: Callable[[IndexView], _R]) -> _R | None:
         """The answer of an index; None if it is missing, unreadable or not an index."""
         if path is None:
             return None
         try:
-            with self._handles.pin((self._owner, path), lambda name: view(
-                    name, self.base_offset)) as index:
+            with self._handles.pin((self._owner, path), lambda name: self.where.index(
+                    view, name, self.base_offset)) as index:
                 return question(index) if index.entries else None
         except (CorruptDataError, KafkaStorageError):
             return None
@@ -335,7 +335,7 @@ class LogSegment:
                          ) -> tuple[int, tuple[int, int]]:
         """Where to walk from after a time index entry, and the entry if it is valid."""
         nothing = (-1, self.base_offset)
-        entry = self._ask(self.where.time_index, self.files.time_index, entry_of)
+        entry = self._ask(TimeIndexView, self.files.time_index, entry_of)
         if entry is None or entry == nothing:
             return 0, nothing
         timestamp, offset = entry

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from seglog._native.index import OffsetIndexView
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
@@ -242,7 +243,8 @@ class PartitionCatalog:
             return True
         try:
             positions = np.concatenate([chunk.batches["position"] for chunk in reader.walk()])
-            indexed = reader.where.offset_index(path, segment.start_offset).to_numpy()["position"]
+            index = reader.where.index(OffsetIndexView, path, segment.start_offset)
+            indexed = index.to_numpy()["position"]
         except SeglogError:
             return True
         last = positions[-1] if len(positions) else -1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seglog._native.index import OffsetIndexView
 from seglog.errors import SeglogError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.producer_state import decode_snapshot
@@ -102,8 +103,8 @@ def _check_indexes(where: TieredFiles, remote: RemoteSegment, path: str,
     layout, tree = where.bucket.layout, where.bucket.tree
     try:
         if layout.has_index(remote, IndexType.OFFSET):
-            entries = where.offset_index(f"{path}#{IndexType.OFFSET.value}",
-                                         remote.start_offset).to_numpy()
+            entries = where.index(OffsetIndexView, f"{path}#{IndexType.OFFSET.value}",
+                                  remote.start_offset).to_numpy()
             if end is not None:
                 entries = entries[entries["position"] < end]
             wrong = ~np.isin(entries["position"], positions)

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
+from seglog._native.index import read_aborted
 from seglog._native.scan import PartitionListing, list_names
 from seglog._native.status import Status, status_error
 from seglog.errors import KafkaStorageError, storage_errors
@@ -24,7 +24,7 @@ from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
 from seglog.storage.log_store import (
-    LOCAL, Files, ListedDirectory, LogFile, Stamp, small_file,
+    LOCAL, Files, IndexView, ListedDirectory, LogFile, Stamp, small_file,
 )
 from seglog.storage.handles import HandleCache
 from seglog.storage.meta import META_BYTES_MAX, encode_partition_metadata, read_partition_metadata
@@ -370,19 +370,12 @@ class TieredFiles(SurvivesFork):
             return path
         return self._find_moved(path) or path
 
-    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
+    def index(self, view: type[IndexView], path: str, base_offset: int) -> IndexView:
         """See Files."""
         path = self._index_place(path)
         if path in self._table or self._local is None:
-            return OffsetIndexView(path, base_offset, fetch=partial(self._index, path))
-        return self._local.offset_index(path, base_offset)
-
-    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
-        """See Files."""
-        path = self._index_place(path)
-        if path in self._table or self._local is None:
-            return TimeIndexView(path, base_offset, fetch=partial(self._index, path))
-        return self._local.time_index(path, base_offset)
+            return view(path, base_offset, fetch=partial(self._index, path))
+        return self._local.index(view, path, base_offset)
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """See Files. A missing one in the tier is empty (KIP-405)."""
