@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
 
 __all__ = ["DirectoryStore", "make_durable_directories"]
+
+_MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 class DirectoryStore:
@@ -24,42 +27,34 @@ class DirectoryStore:
         """See ObjectStore."""
         start = f"{prefix}/" if prefix else ""
         objects, prefixes = [], []
-        try:
-            with os.scandir(os.path.join(self._root, prefix)) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
-                    if entry.is_dir():
-                        prefixes.append(start + entry.name)
-                    elif entry.is_file():
-                        with suppress(FileNotFoundError):  # deleted meanwhile
-                            objects.append(ObjectInfo(start + entry.name, _version(entry.stat())))
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except OSError as error:
-            raise _failure(error) from None
+        with (_store_errors(), suppress(*_MISSING),
+              os.scandir(os.path.join(self._root, prefix)) as entries):
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_dir():
+                    prefixes.append(start + entry.name)
+                elif entry.is_file():
+                    with suppress(FileNotFoundError):  # deleted meanwhile
+                        objects.append(ObjectInfo(start + entry.name, _version(entry.stat())))
         return objects, prefixes
 
     def size(self, key: str) -> ObjectVersion:
         """See ObjectStore."""
-        try:
+        with _store_errors():
             return _object_version(os.stat(os.path.join(self._root, key)))
-        except OSError as error:
-            raise _failure(error) from None
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
         """See ObjectStore."""
-        try:
-            with open(os.path.join(self._root, key), "rb", opener=_opened) as stream:
-                version = _object_version(os.fstat(stream.fileno()))
-                return os.pread(stream.fileno(), end - start, start), version
-        except OSError as error:
-            raise _failure(error) from None
+        with (_store_errors(),
+              open(os.path.join(self._root, key), "rb", opener=_opened) as stream):
+            version = _object_version(os.fstat(stream.fileno()))
+            return os.pread(stream.fileno(), end - start, start), version
 
     def write(self, key: str, content: bytes | Path) -> None:
         """See ObjectStore: durable when it returns, by way of a hidden file beside it."""
         path = os.path.join(self._root, key)
         directory = os.path.dirname(path)
         part = os.path.join(directory, f".{os.path.basename(path)}.{os.getpid()}.part")
-        try:
+        with _store_errors():
             make_durable_directories(directory)
             try:
                 if isinstance(content, Path):
@@ -75,32 +70,22 @@ class DirectoryStore:
                     os.unlink(part)
                 raise
             _sync_directory(directory)
-        except OSError as error:
-            raise _failure(error) from None
 
     def delete(self, key: str) -> None:
         """See ObjectStore. The directory stays."""
-        try:
+        with _store_errors(), suppress(*_MISSING):
             os.unlink(os.path.join(self._root, key))
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except OSError as error:
-            raise _failure(error) from None
 
     def sweep(self, prefix: str) -> None:
         """See ObjectStore."""
         directory, name = os.path.split(os.path.join(self._root, prefix))
-        try:
+        with _store_errors(), suppress(*_MISSING):
             with os.scandir(directory) as entries:
                 parts = [entry.path for entry in entries
                          if entry.name.startswith(f".{name}") and entry.name.endswith(".part")]
             for path in parts:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except OSError as error:
-            raise _failure(error) from None
 
 
 def make_durable_directories(path: str) -> None:
@@ -143,5 +128,10 @@ def _version(status: os.stat_result) -> ObjectVersion:
                          status.st_mtime_ns // 1_000_000)
 
 
-def _failure(error: OSError) -> StoreError:
-    return StoreError(error.strerror or "", is_missing=isinstance(error, FileNotFoundError))
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(error.strerror or "",
+                         is_missing=isinstance(error, FileNotFoundError)) from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +58,7 @@ class FsspecStore:
         path = self._path(prefix)
         start = f"{prefix}/" if prefix else ""
         objects, prefixes = [], []
-        try:
+        with _store_errors(), suppress(FileNotFoundError, NotADirectoryError):
             self._system.invalidate_cache(path)
             for entry in self._system.ls(path, detail=True):
                 key = start + entry["name"].rstrip("/").rpartition("/")[2]
@@ -64,48 +66,35 @@ class FsspecStore:
                     prefixes.append(key)
                 elif entry["name"].rstrip("/") != path:  # a file lists itself
                     objects.append(ObjectInfo(key, _version(entry)))
-        except (FileNotFoundError, NotADirectoryError):
-            return [], []
-        except Exception as error:
-            raise _failure(error) from None
-        return objects, prefixes
+            return objects, prefixes
+        return [], []
 
     def size(self, key: str) -> ObjectVersion:
         """See ObjectStore."""
-        try:
+        with _store_errors():
             return _version(self._system.info(self._path(key)))
-        except Exception as error:
-            raise _failure(error) from None
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
         """See ObjectStore. A second request gets the version."""
-        try:
+        with _store_errors():
             path = self._path(key)
             info = self._system.info(path)
             return self._system.cat_file(path, start=start, end=end), _version(info)
-        except Exception as error:
-            raise _failure(error) from None
 
     def write(self, key: str, content: bytes | Path) -> None:
         """See ObjectStore. Whether half an object can be seen is the file system's to say."""
         path = self._path(key)
-        try:
+        with _store_errors():
             self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
             if isinstance(content, bytes):
                 self._system.pipe_file(path, content)
             else:
                 self._system.put_file(str(content), path)
-        except Exception as error:
-            raise _failure(error) from None
 
     def delete(self, key: str) -> None:
         """See ObjectStore."""
-        try:
+        with _store_errors(), suppress(FileNotFoundError):
             self._system.rm_file(self._path(key))
-        except FileNotFoundError:
-            return
-        except Exception as error:
-            raise _failure(error) from None
 
     def sweep(self, prefix: str) -> None:
         """See ObjectStore. fsspec does not say what it left."""
@@ -142,11 +131,15 @@ def _milliseconds(when: Any) -> int | None:
     return None
 
 
-def _failure(error: Exception) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, FileNotFoundError):
-        return StoreError("no such object", is_missing=True)
-    # Only the class name: a client's message may contain credentials.
-    return StoreError(f"{type(error).__name__}", may_pass=isinstance(error, OSError)
-                      and not isinstance(error, PermissionError | IsADirectoryError))
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise
+    except FileNotFoundError:
+        raise StoreError("no such object", is_missing=True) from None
+    except Exception as error:
+        # Only the class name: a client's message may contain credentials.
+        raise StoreError(f"{type(error).__name__}", may_pass=isinstance(error, OSError)
+                         and not isinstance(error, PermissionError | IsADirectoryError)) from None

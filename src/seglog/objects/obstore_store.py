@@ -7,8 +7,9 @@ import errno
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -72,12 +73,10 @@ class ObstoreStore:
 
     def list(self, prefix: str) -> tuple[list[ObjectInfo], list[str]]:
         """See ObjectStore."""
-        try:
+        with self._store_errors():
             found = self._listed(prefix)
             return ([ObjectInfo(meta["path"], _version(meta))
                      for meta in found["objects"]], list(found["common_prefixes"]))
-        except Exception as error:
-            raise self._failure(error) from None
 
     def _listed(self, prefix: str) -> Any:
         """obstore's list. It follows the store's tokens from page to page by itself, also where
@@ -103,53 +102,49 @@ class ObstoreStore:
 
     def size(self, key: str) -> ObjectVersion:
         """See ObjectStore."""
-        try:
+        with self._store_errors():
             return _version(obstore.head(self._store, key))
-        except Exception as error:
-            raise self._failure(error) from None
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
         """See ObjectStore."""
-        try:
+        with self._store_errors():
             result = obstore.get(self._store, key, options={"range": (start, end)})
             return result.bytes(), _version(result.meta)
-        except Exception as error:
-            raise self._failure(error) from None
 
     def write(self, key: str, content: bytes | Path) -> None:
         """See ObjectStore. A large file goes in parts, and appears when the last one is there."""
-        try:
-            obstore.put(self._store, key, content)
-        except Exception as error:
-            failure = self._failure(error)
-            if "NoSuchUpload" in str(error):  # it was completed, and the answer was lost
-                failure = StoreError("the upload ended", may_pass=True)
-            raise failure from None
+        with self._store_errors():
+            try:
+                obstore.put(self._store, key, content)
+            except Exception as error:
+                if "NoSuchUpload" in str(error):  # it was completed, and the answer was lost
+                    raise StoreError("the upload ended", may_pass=True) from None
+                raise
 
     def delete(self, key: str) -> None:
         """See ObjectStore."""
-        try:
+        with self._store_errors(), suppress(FileNotFoundError, exceptions.NotFoundError):
             obstore.delete(self._store, key)
-        except (FileNotFoundError, exceptions.NotFoundError):
-            return
-        except Exception as error:
-            raise self._failure(error) from None
 
     def sweep(self, prefix: str) -> None:
         """See ObjectStore: of S3. Azure drops unfinished blocks after a week."""
         if self._uploads is not None:
             self._uploads.abort(prefix)
 
-    def _failure(self, error: Exception) -> StoreError:
-        if isinstance(error, StoreError):
-            return error
-        reason = _reason(error, self._options)
-        if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
-            return StoreError("no such object", is_missing=True)
-        # obstore has already retried these errors with backoff.
-        return StoreError(reason, may_pass=isinstance(error, exceptions.GenericError)
-                          and _PASSING.search(reason) is not None
-                          and "max_retries" not in reason)
+    @contextmanager
+    def _store_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            raise
+        except (FileNotFoundError, exceptions.NotFoundError):
+            raise StoreError("no such object", is_missing=True) from None
+        except Exception as error:
+            reason = _reason(error, self._options)
+            # obstore has already retried these errors with backoff.
+            raise StoreError(reason, may_pass=isinstance(error, exceptions.GenericError)
+                             and _PASSING.search(reason) is not None
+                             and "max_retries" not in reason) from None
 
 
 def _version(meta: Mapping[str, Any]) -> ObjectVersion:
