@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from seglog.spark.failures import in_one_sentence
@@ -22,29 +20,8 @@ class RefusedStream(SupportsTriggerAvailableNow, DataSourceStreamReader):
         self._error = error
 
     @in_one_sentence
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise self._error
 
-    def initialOffset(self) -> NoReturn:
-        """Raises the error."""
-        self._refuse()
-
-    def latestOffset(self, start: Any = None, limit: Any = None) -> NoReturn:
-        """Raises the error."""
-        self._refuse()
-
-    def getDefaultReadLimit(self) -> NoReturn:
-        """Raises the error."""
-        self._refuse()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Raises the error."""
-        self._refuse()
-
-    def partitions(self, start: Any, end: Any) -> NoReturn:
-        """Raises the error."""
-        self._refuse()
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Raises the error."""
-        self._refuse()
+    initialOffset = latestOffset = getDefaultReadLimit = _refuse
+    prepareForTriggerAvailableNow = partitions = read = _refuse
