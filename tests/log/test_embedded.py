@@ -453,7 +453,8 @@ def test_a_transaction_that_a_crash_left_open_is_aborted_by_the_next(tmp_path: P
     with in_another_process(
             "import seglog, sys, os, signal\n"
             "log = seglog.open(sys.argv[1])\n"
-            "transaction = log.transaction().__enter__()\n"
+            "block = log.transaction()\n"
+            "transaction = block.__enter__()\n"
             "transaction.append(b'lost')\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n", tmp_path / "t-0") as child:
         child.wait(SECONDS)

@@ -55,7 +55,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
         self._tail, self._options = tail, options
         self._stream: RecordBatchStream | None = None
         self._decoded = ExecutorCalls[RecordColumns | None]()
-        self._rest: Iterator[Record] = iter(())
+        self._rest = _Rest()
 
     async def __anext__(self) -> RecordColumns:
         while True:
@@ -70,7 +70,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
 
     def records(self) -> AsyncIterator[Record]:
         """See Follower."""
-        return _AsyncRecords(self)
+        return _AsyncRecords(self, self._rest)
 
     @ending
     def close(self) -> None:
@@ -85,16 +85,21 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
         self.close()
 
 
+class _Rest:
+    """The records of a batch that no loop has taken yet."""
+
+    records: Iterator[Record] = iter(())
+
+
 class _AsyncRecords(AsyncIterator[Record]):
     """No generator, which a cancelled wait would end."""
 
-    def __init__(self, follower: AsyncFollower) -> None:
-        self._follower = follower
+    def __init__(self, follower: AsyncFollower, rest: _Rest) -> None:
+        self._follower, self._rest = follower, rest
 
     async def __anext__(self) -> Record:
-        follower = self._follower
-        while (record := next(follower._rest, None)) is None:
-            follower._rest = one_by_one((await anext(follower),))
+        while (record := next(self._rest.records, None)) is None:
+            self._rest.records = one_by_one((await anext(self._follower),))
         return record
 
 
