@@ -313,6 +313,11 @@ class ProducerStateManager(LoadingProducers):
 
     # ---- snapshots ----------------------------------------------------------------------------
 
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
+        """Writes the state at its end to disk, unless that snapshot exists. Returns the file's name
+        if it was written; without `sync` it may be lost. Raises KafkaStorageError."""
+        return super().take_snapshot(sync=sync)
+
     @property
     def latest_snapshot_offset(self) -> int | None:
         """The offset of the newest snapshot on disk."""

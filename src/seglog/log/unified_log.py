@@ -334,7 +334,7 @@ class UnifiedLog(ReadableLog):
         is one. Raises KafkaStorageError."""
         with self.lock:
             self.check_open()
-            self.producer_manager.take_snapshot(sync=True)
+            self.producer_manager.take_snapshot()
 
     # ---- removing -----------------------------------------------------------------------------
 
