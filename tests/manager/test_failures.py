@@ -21,11 +21,14 @@ from seglog.errors import AllLogDirsFailedError, KafkaStorageError
 from seglog.log.log_dir_failures import CLOSED, OFFLINE, LogDirFailure, LogDirFailureChannel
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.manager.directories import LogDirectory
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 MARKER = ".kafka_cleanshutdown"
 RECOVERY = "recovery-point-offset-checkpoint"
+START = "log-start-offset-checkpoint"
 A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
@@ -225,6 +228,33 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_marker_away(roots: list[P
         (roots[0] / (RECOVERY + ".tmp")).mkdir()
     assert not (roots[0] / MARKER).exists() and (roots[1] / MARKER).exists()
     assert (roots[0] / RECOVERY).read_bytes() == before
+
+
+@pytest.mark.parametrize("what", ["recovery", "start"])
+def test_a_directory_that_fails_while_others_are_written_keeps_its_checkpoints(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Its logs leave the table meanwhile. Without its lines deleted records would be back."""
+    real = LogDirectory.write_manager_checkpoints
+
+    def meanwhile(directory: LogDirectory, *offsets: Any) -> None:
+        if directory.path == str(roots[0]):
+            manager.handle_log_dir_failure(roots[1])
+            wait_for(lambda: str(roots[1]) not in manager._state.table.counts())
+        real(directory, *offsets)
+
+    with seglog.LogManager(roots) as manager:
+        log = manager.get_log(B0)
+        assert log is not None
+        start = log.update_high_watermark(log.log_end_offset)
+        log.maybe_increment_log_start_offset(start, StartOffsetReason.CLIENT_RECORD_DELETION)
+        manager.checkpoint_log_recovery_offsets()
+        before = snapshot(roots[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(LogDirectory, "write_manager_checkpoints", meanwhile)
+            getattr(manager, f"checkpoint_log_{what}_offsets")()
+        assert manager.live_log_dirs == [str(roots[0])]
+    assert snapshot(roots[1]) == {name: data for name, data in before.items() if name != ".lock"}
+    assert entries(roots[1] / START)[B0] == start
 
 
 @pytest.mark.parametrize("content", [

@@ -93,25 +93,30 @@ class LogDirFailureChannel(ProcessBound):
         """Wakes the threads that wait for a failure."""
         self._queue.put(None)
 
+    def check_online(self, log_dir: str) -> None:
+        """Raises KafkaStorageError if the directory ever failed, with the `errno` of its failure,
+        which is the cause."""
+        if log_dir not in self.failed:
+            return
+        cause = self._causes.get(log_dir)  # which perhaps no caller has seen
+        refusal = KafkaStorageError(f"The log dir {log_dir} is already offline due to a previous "
+                                    "IO exception.", code=OFFLINE)
+        refusal.errno = getattr(cause, "errno", None)
+        try:
+            raise refusal from cause
+        finally:
+            del refusal  # otherwise it keeps its frames and their open files alive
+
     @contextlib.contextmanager
     def guard(self, log_dir: str, message: str, *, reads: bool = False) -> Iterator[None]:
         """Runs an operation on a directory (Kafka: maybeHandleIOException).
 
-        Raises KafkaStorageError at once if the directory is offline, with the `errno` of its
-        failure, which is the cause. An OSError in the body takes it offline and becomes
-        KafkaStorageError with `message`, unless it is one for an offline directory or a closed log.
-        A body that only reads (`reads`) leaves the directory online if the process has too many
-        open files, or no memory.
+        Raises the error of `check_online` at once if the directory is offline. An OSError in the
+        body takes it offline and becomes KafkaStorageError with `message`, unless it is one for an
+        offline directory or a closed log. A body that only reads (`reads`) leaves the directory
+        online if the process has too many open files, or no memory.
         """
-        if self.has_offline_log_dir(log_dir):
-            cause = self._causes.get(log_dir)  # which perhaps no caller has seen
-            refusal = KafkaStorageError(f"The log dir {log_dir} is already offline due to a "
-                                        "previous IO exception.", code=OFFLINE)
-            refusal.errno = getattr(cause, "errno", None)
-            try:
-                raise refusal from cause
-            finally:
-                del refusal  # otherwise it keeps its frames and their open files alive
+        self.check_online(log_dir)
         try:
             yield
         except OSError as error:
@@ -125,7 +130,7 @@ class LogDirFailureChannel(ProcessBound):
             try:
                 raise failure from error
             finally:
-                del failure  # as above
+                del failure  # as in check_online
 
 
 def closed_error(message: str) -> KafkaStorageError:

@@ -105,6 +105,10 @@ class LogDirectory:
         """Deletes `.lock`, which releases the directory."""
         self._file_lock.destroy()
 
+    def check_works(self) -> None:
+        """Raises KafkaStorageError if the directory has failed."""
+        self._channel.check_online(self.path)
+
     # ---- checkpoints
 
     def create_checkpoints(self) -> None:

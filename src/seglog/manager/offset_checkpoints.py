@@ -20,7 +20,8 @@ _log = logging.getLogger(__name__)
 
 
 # A log that is opened between the two steps of each function is in both, and counts with its
-# current offsets.
+# current offsets. The logs of a directory that fails leave the table: so whether it works is asked
+# after the offsets are read, else its files would lose their lines.
 
 def write_recovery_points(directory: LogDirectory, table: LogTable) -> None:
     """Writes the recovery point of every log of the directory, after the log start offsets. Raises
@@ -39,8 +40,9 @@ def _recovery_points(directory: LogDirectory, table: LogTable) -> dict[TopicPart
     offsets: dict[TopicPartition, int] = {}
     for unopened in table.unopened(directory.path):
         offsets |= unopened.recovery_points()
-    return offsets | {log.topic_partition: log.recovery_point
-                      for log in table.opened(directory.path)}
+    offsets |= {log.topic_partition: log.recovery_point for log in table.opened(directory.path)}
+    directory.check_works()
+    return offsets
 
 
 def _log_start_offsets(directory: LogDirectory, table: LogTable) -> dict[TopicPartition, int]:
@@ -52,6 +54,7 @@ def _log_start_offsets(directory: LogDirectory, table: LogTable) -> dict[TopicPa
         bases = log.segments.base_offsets  # none for a log that is being deleted
         if len(bases) and (log.remote_log_enabled or log.log_start_offset > bases[0]):
             starts[log.topic_partition] = log.log_start_offset
+    directory.check_works()
     return starts
 
 
@@ -61,8 +64,9 @@ def write_high_watermarks(directory: LogDirectory, table: LogTable) -> None:
     offsets: dict[TopicPartition, int] = {}
     for unopened in table.unopened(directory.path):
         offsets |= unopened.high_watermarks()
-    directory.write_checkpoint(HIGH_WATERMARK_CHECKPOINT, offsets | {
-        log.topic_partition: log.high_watermark for log in table.opened(directory.path)})
+    offsets |= {log.topic_partition: log.high_watermark for log in table.opened(directory.path)}
+    directory.check_works()
+    directory.write_checkpoint(HIGH_WATERMARK_CHECKPOINT, offsets)
 
 
 class Checkpoints:
