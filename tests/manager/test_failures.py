@@ -23,10 +23,12 @@ from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.directories import LogDirectory
+from tests.manager.records import fill
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot
 from tests.support.waiting import PATIENCE, wait_for
 
 MARKER = ".kafka_cleanshutdown"
+HANDLER = "LogDirFailureHandler"
 RECOVERY = "recovery-point-offset-checkpoint"
 START = "log-start-offset-checkpoint"
 A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -255,6 +257,35 @@ def test_a_directory_that_fails_while_others_are_written_keeps_its_checkpoints(
         assert manager.live_log_dirs == [str(roots[0])]
     assert snapshot(roots[1]) == {name: data for name, data in before.items() if name != ".lock"}
     assert entries(roots[1] / START)[B0] == start
+
+
+def test_a_directory_whose_files_cannot_even_be_closed(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on NFS, which tells of a write that failed at the close (Kafka: LogSegment.closeHandlers
+    logs it). The failure is handled all the same, and so is the next one."""
+    told = Told()
+    real = os.close
+
+    def close(fd: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+        real(fd)
+        if name.startswith(f"{roots[0]}/a-") and threading.current_thread().name == HANDLER:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with seglog.LogManager([*roots, roots[0].parent / "k3"], on_log_dir_failure=told) as manager:
+        logs = [manager.get_log(TopicPartition("a", number)) for number in (0, 1)]
+        for log in logs:
+            assert log is not None
+            fill(log, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "close", close)
+            manager.handle_log_dir_failure(roots[0])
+            assert told.called.wait(PATIENCE)
+        assert all(log is not None and log.is_closed for log in logs)
+        assert not (roots[0] / ".lock").exists()
+        manager.handle_log_dir_failure(roots[1])
+        wait_for(lambda: len(told.failures) == 2)
+        assert manager.get_log(B0) is None
 
 
 @pytest.mark.parametrize("content", [

@@ -470,8 +470,9 @@ class LocalLog:
         self.followers.wake()
 
     def close_handlers(self) -> None:
-        """Abandons the files without changes."""
-        self.active.close_handles()
+        """Abandons the files without changes. A disk that failed may refuse to close them, too."""
+        with contextlib.suppress(OSError):
+            self.active.close_handles()
         self.handlers_closed = True
         self.files.abandon()
 
