@@ -166,7 +166,10 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "recover_abandoned_future_logs": lambda manager: manager.recover_abandoned_future_logs(print),
     "truncate_to": lambda manager: manager.truncate_to({A0: 0}),
     "truncate_fully_and_start_at": lambda manager: manager.truncate_fully_and_start_at(A0, 0),
-    "compact": lambda manager: manager.compact(A0)}
+    "compact": lambda manager: manager.compact(A0),
+    "checkpoint_log_recovery_offsets": lambda manager: manager.checkpoint_log_recovery_offsets(),
+    "checkpoint_log_start_offsets": lambda manager: manager.checkpoint_log_start_offsets(),
+    "checkpoint_high_watermarks": lambda manager: manager.checkpoint_high_watermarks()}
 
 
 def test_settings_of_topics_of_another_form(roots: list[Path]) -> None:

@@ -48,7 +48,7 @@ class LogCreation:
                       topic_id: uuid.UUID | None, directory_id: uuid.UUID | None) -> UnifiedLog:
         """See LogManager.get_or_create_log."""
         state = self._state
-        with state.lock:
+        with state.changing():
             log = state.table.get(key, is_future)
             if log is None:
                 offline = state.directories.offline

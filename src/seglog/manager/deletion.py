@@ -33,7 +33,7 @@ class LogDeletion:
         state = self._state
         # Held until the directory has its new name: otherwise a log that is created meanwhile would
         # open the files of this one.
-        with state.lock:
+        with state.changing():
             log = state.table.remove(key, is_future)
             if log is None:
                 offline = state.directories.offline

@@ -16,7 +16,7 @@ from seglog.errors import (
     MalformedCheckpointError,
 )
 from seglog.fragments.journal import finish_commit
-from seglog.log.log_dir_failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel, closed_error
 from seglog.model import TopicPartition
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
@@ -106,8 +106,10 @@ class LogDirectory:
         self._file_lock.destroy()
 
     def check_works(self) -> None:
-        """Raises KafkaStorageError if the directory has failed."""
+        """Raises KafkaStorageError if the directory has failed or was released."""
         self._channel.check_online(self.path)
+        if not self.is_locked:
+            raise closed_error(f"The log dir {self.path} was released by this log manager.")
 
     # ---- checkpoints
 

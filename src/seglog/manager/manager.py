@@ -250,7 +250,7 @@ class LogManager(LogOperations):
         self._tasks.stop()
         if self._owns_scheduler:
             self._scheduler.shutdown()
-        self._state.table.seal()
+        self._state.seal()
         for log in self._state.table.opened():
             if log.deferred_checks is not None:
                 log.deferred_checks.stop()
@@ -422,17 +422,17 @@ class LogManager(LogOperations):
 
         A directory that cannot be written goes offline; the others are written.
         """
-        self._state.directories.require_one()
+        self._require_running()
         self._state.checkpoints.recovery_offsets()
 
     def checkpoint_log_start_offsets(self) -> None:
         """Writes `log-start-offset-checkpoint` of all live directories."""
-        self._state.directories.require_one()
+        self._require_running()
         self._state.checkpoints.log_start_offsets()
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes `replication-offset-checkpoint` of the live directories that have logs."""
-        self._state.directories.require_one()
+        self._require_running()
         self._state.checkpoints.high_watermarks()
 
     def flush_logs(self) -> None:

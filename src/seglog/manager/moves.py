@@ -68,7 +68,7 @@ class LogMoves:
             raise KafkaStorageError(f"Log directory {log_dir} is offline")
         if log_dir in self._creation.cordoned:
             raise InvalidReplicaAssignmentError(f"Log directory {log_dir} is cordoned")
-        with state.lock:
+        with state.changing():
             future = state.table.get(key, is_future=True)
             if future is not None and dir_of(future) != log_dir:
                 self._deletion.async_delete(key, is_future=True)
@@ -88,7 +88,7 @@ class LogMoves:
     def resume(self, key: TopicPartition) -> FutureLogMover | None:
         """See LogManager.resume_move."""
         state = self._state
-        with state.lock:
+        with state.changing():
             current, future = self.logs(key)
             if current is None or future is None:
                 return None
@@ -107,7 +107,7 @@ class LogMoves:
         """Replaces the current log by the future one after `copy_rest()`, with writers blocked
         meanwhile. Returns whether it did."""
         key = current.topic_partition
-        with self._state.lock, current.lock:
+        with self._state.changing(), current.lock:
             if self.logs(key) != (current, future) or not copy_rest():
                 return False
             self.replace_current_with_future_log(key)
@@ -115,7 +115,7 @@ class LogMoves:
 
     def replace_current_with_future_log(self, key: TopicPartition) -> None:
         """See LogManager.replace_current_with_future_log."""
-        with self._state.lock:
+        with self._state.changing():
             source, future = self.logs(key)
             if source is None:
                 raise KafkaStorageError(f"The current replica for {key} is offline")
@@ -162,7 +162,7 @@ class LogMoves:
             self, assigned_to: Callable[[TopicPartition, uuid.UUID], uuid.UUID | None]) -> None:
         """See LogManager.recover_abandoned_future_logs."""
         state = self._state
-        with state.lock:
+        with state.changing():
             for key, future in list(state.table.future.items()):
                 if future.topic_id is None:
                     raise IllegalStateError(

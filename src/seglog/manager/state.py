@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from seglog.errors import LogManagerStateError
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.stats import flush_timer
 from seglog.log.unified_log import LogContext
@@ -36,6 +39,20 @@ class ManagerState:
     context: LogContext
     producer_id_expiration_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Holds `lock` for a change of the logs. Raises LogManagerStateError after `seal`."""
+        with self.lock:
+            if self.table.is_sealed:
+                raise LogManagerStateError("the log manager is closed, not running")
+            yield
+
+    def seal(self) -> None:
+        """Waits for changes under way, and allows no others: the logs are about to be closed, and
+        what came later would be left open in directories that are marked clean, and released."""
+        with self.lock:
+            self.table.seal()
 
     def now_ms(self) -> int:
         """The time of the manager's clock (ms)."""

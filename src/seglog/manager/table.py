@@ -69,7 +69,8 @@ class LogTable:
         self.lock = threading.RLock()
         # Held by the thread that opens a log, before `lock`, which is free meanwhile.
         self._opening = threading.RLock()
-        self._sealed = False
+        #: Whether no more logs are opened.
+        self.is_sealed = False
         self._now_ms, self._on_opened = now_ms, on_opened
 
     def add(self, log: UnifiedLog, kind: DirectoryKind) -> None:
@@ -117,7 +118,7 @@ class LogTable:
     def seal(self) -> None:
         """Opens no more logs: the manager is about to release its directories."""
         with self._opening:
-            self._sealed = True
+            self.is_sealed = True
 
     def _open(self, key: TopicPartition) -> UnifiedLog | None:
         """Opens the log of a row. None if its directory failed meanwhile.
@@ -130,7 +131,7 @@ class LogTable:
                 row = None if home is None else home.row(key)
                 if home is None or row is None:
                     return self._current.get(key)
-            if self._sealed:
+            if self.is_sealed:
                 raise LogManagerStateError(f"the log of {key} was not opened before the log "
                                            "manager was closed")
             log = home.open(row)
