@@ -16,6 +16,8 @@ from seglog.config import LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.log.scheduler import MockTime, Scheduler
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.manager.offset_checkpoints import Checkpoints
 from seglog.model import TopicPartition
 from tests.manager.records import fill
 from tests.manager.support import directories, entries, input_output_error, make_dir
@@ -331,3 +333,36 @@ def test_the_deleted_logs_of_a_directory_that_fails_are_forgotten(
         manager.handle_log_dir_failure(root)
         wait_for(lambda: not manager.is_log_dir_online(root))
         assert manager.logs_to_be_deleted == [kept]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_log_that_is_created_before_the_checkpoints_of_a_deletion(
+        root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
+    """The machine fails then. The new log does not begin at the start of the deleted one, where its
+    flushed records would be deleted."""
+    real, image, ends = Checkpoints.recovery_offsets, tmp_path / "image", list[int]()
+
+    def meanwhile(checkpoints: Checkpoints, log_dir: str | None = None) -> None:
+        log = manager.get_or_create_log(A0)
+        ends.append(fill(log, 1))
+        log.flush()
+        shutil.copytree(root, image)
+        real(checkpoints, log_dir)
+
+    manager, _ = manager_of(root)
+    with manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.log_end_offset > 10
+        start = log.update_high_watermark(log.log_end_offset)
+        log.maybe_increment_log_start_offset(start, StartOffsetReason.CLIENT_RECORD_DELETION)
+        manager.checkpoint_log_recovery_offsets()
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "recovery_offsets", meanwhile)
+            if many:
+                manager.async_delete_all([A0], on_error=print)
+            else:
+                manager.async_delete(A0)
+    with seglog.LogManager(image) as after:
+        found = after.get_log(A0)
+        assert found is not None
+        assert [(found.log_start_offset, found.log_end_offset)] == [(0, ends[0])]

@@ -43,6 +43,9 @@ class LogDeletion:
                         f"it may be in one of the offline directories {','.join(offline)}")
                 return None
             log_dir = dir_of(log)
+            directory = state.directories.get(log_dir)
+            if directory is not None:
+                directory.note_deletion(key)
             if not is_future:
                 state.cleaning.removed(log)
             self._put_away(log, is_stray)

@@ -71,7 +71,8 @@ class LogDirectory:
         self.loading_failed = False
         # Checkpointed offsets of logs that are not loaded, by checkpoint: they stay in the files.
         self._on_file: dict[str, dict[TopicPartition, int]] = {}
-        # Partitions with a line and no log: a crash came between a deletion and its checkpoints.
+        # Partitions that may have a line and no log: after a deletion and before its checkpoints,
+        # between which a crash may have come.
         self._without_log: set[TopicPartition] = set()
         self._channel = channel
         self._file_lock = FileLock(os.path.join(path, LOCK_FILE))
@@ -147,12 +148,13 @@ class LogDirectory:
         the start, a load would trust those bytes. (Kafka writes the two files independently.)
         """
         with self._offsets_lock:  # else a thread that read before could write after this one
+            without_log = set(self._without_log)  # others may be added meanwhile
             # Read first: what moves meanwhile is too low on the file, never too high.
             points = None if recovery_points is None else recovery_points()
             self.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, log_start_offsets())
             if points is not None:
                 self.write_checkpoint(RECOVERY_POINT_CHECKPOINT, points)
-                self._without_log.clear()
+                self._without_log -= without_log
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint atomically and durably. Raises KafkaStorageError.
@@ -196,6 +198,10 @@ class LogDirectory:
                 self._on_file[name] = {key: offset for key, offset in found.items()
                                        if key in keys}
                 self._without_log |= {key for key in found if key not in keys}
+
+    def note_deletion(self, key: TopicPartition) -> None:
+        """The log of the partition has left the table. Its lines stay until the next checkpoint."""
+        self._without_log.add(key)
 
     def has_line_without_log(self, key: TopicPartition) -> bool:
         """Whether a checkpoint may still have offsets of an earlier log of this partition. A new
