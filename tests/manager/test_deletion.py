@@ -366,3 +366,17 @@ def test_a_log_that_is_created_before_the_checkpoints_of_a_deletion(
         found = after.get_log(A0)
         assert found is not None
         assert [(found.log_start_offset, found.log_end_offset)] == [(0, ends[0])]
+
+
+def test_a_log_behind_a_link(root: Path, tmp_path: Path) -> None:
+    """As Kafka deletes it: its segments, and the link itself. The directory went offline."""
+    shutil.move(root / "a-0", tmp_path / "elsewhere")
+    (root / "a-0").symlink_to(tmp_path / "elsewhere")
+    manager, time = manager_of(root)
+    with manager:
+        time.sleep(40_000)
+        assert manager.async_delete(A0) is not None
+        time.sleep(3 * DELAY)
+        assert manager.live_log_dirs == [str(root)] and not manager.logs_to_be_deleted
+        assert directories(root) == ["a-1", "b-0"]
+    assert not list(root.glob("a-0*")) and not list((tmp_path / "elsewhere").glob("*.log"))

@@ -491,8 +491,9 @@ class LocalLog:
         return bases
 
     def delete_directory(self) -> None:
-        """Deletes the directory with its content, also while a `delete-file` task deletes files."""
+        """Deletes the directory with its content, also while a `delete-file` task deletes files. Of
+        a link only itself, as Kafka does."""
         with self.guarded(f"Error while deleting dir for {self.topic_partition}"):
-            while os.path.lexists(self.path):
+            while os.path.lexists(path := self.path):
                 with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(self.path)
+                    (os.unlink if os.path.islink(path) else shutil.rmtree)(path)
