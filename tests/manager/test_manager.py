@@ -15,8 +15,8 @@ import seglog
 from seglog.config import BrokerConfig, LoadConfig
 from seglog.errors import (
     AllLogDirsFailedError, ConfigError, DuplicateLogDirError, DuplicatePartitionError,
-    InconsistentLogDirError, InvalidTopicPartitionError, LogDirLockedError, LogDirNotFoundError,
-    LogManagerStateError,
+    IllegalArgumentError, InconsistentLogDirError, InvalidTopicPartitionError, LogDirLockedError,
+    LogDirNotFoundError, LogManagerStateError,
 )
 from seglog.manager import closing
 from seglog.model import TopicPartition
@@ -147,6 +147,20 @@ def test_checkpoints_hold_what_kafka_writes(tmp_path: Path) -> None:
         again = manager.get_log(TopicPartition("a", 0))
         assert again is not None and again.log_start_offset == first.log_start_offset
         assert again.high_watermark == first.high_watermark
+
+
+def test_a_truncation_that_fails_for_one_log_is_written_down_for_the_others(
+        tmp_path: Path) -> None:
+    """What is written at the truncated offsets must not count as flushed after a crash."""
+    root = make_dir(tmp_path / "k", ["a-0", "b-0"])
+    a0, b0 = TopicPartition("a", 0), TopicPartition("b", 0)
+    with seglog.LogManager([root]) as manager:
+        before = entries(root / RECOVERY)
+        with pytest.raises(IllegalArgumentError, match="to a negative offset"):
+            manager.truncate_to({a0: 1, b0: -1})
+        log = manager.get_log(a0)
+        assert log is not None and log.log_end_offset < before[a0]
+        assert entries(root / RECOVERY) == {a0: log.log_end_offset, b0: before[b0]}
 
 
 def test_deleted_future_and_stray_directories(tmp_path: Path,

@@ -165,19 +165,21 @@ class LogOperations(ProcessBound, ABC):
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], is_future: bool = False) -> None:
         """Truncates logs (UnifiedLog.truncate_to), and then writes the recovery points of their
-        directories. Partitions without a log are skipped."""
+        directories, also if one of them fails. Partitions without a log are skipped."""
         self._require_running()
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets must be a mapping of partitions, not {shown(offsets)}")
         changed: set[str] = set()
-        for key, offset in offsets.items():
-            log = self._state.table.get(key, is_future)
-            if log is not None:
-                with self._state.cleaning.truncation(log, offset):
-                    if log.truncate_to(offset):
-                        changed.add(dir_of(log))
-        for log_dir in sorted(changed):
-            self._state.checkpoints.recovery_offsets(log_dir)
+        try:
+            for key, offset in offsets.items():
+                log = self._state.table.get(key, is_future)
+                if log is not None:
+                    with self._state.cleaning.truncation(log, offset):
+                        if log.truncate_to(offset):
+                            changed.add(dir_of(log))
+        finally:  # else what is written at the truncated offsets would count as flushed
+            for log_dir in sorted(changed):
+                self._state.checkpoints.recovery_offsets(log_dir)
 
     def truncate_fully_and_start_at(self, topic_partition: TopicPartition, offset: int,
                                     is_future: bool = False,
