@@ -45,6 +45,7 @@ from seglog.storage.paths import DirectoryKind, parse_directory_name
 
 __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 
+_PUT_ASIDE: Final = (DirectoryKind.DELETED.value, DirectoryKind.STRAY.value)
 _CLIENT: Final = AppendOrigin.CLIENT  # a lookup in an enum takes as long as a call
 
 
@@ -106,7 +107,8 @@ class UnifiedLog(ReadableLog):
         if context.stats is not None:
             self._metrics = LogMetrics(context.stats.registry, self, context.stats, self._appends)
             local.flush_timer = flush_timer(context.stats.registry).time
-            self.new_metrics()
+            if not local.path.endswith(_PUT_ASIDE):  # the partition may have another log
+                self.new_metrics()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: LogConfig, *, scheduler: Scheduler,

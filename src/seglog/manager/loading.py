@@ -337,6 +337,8 @@ class LogLoading:
               and self._settings.is_stray(log)):
             kind, path = DirectoryKind.STRAY, log.path
             log.rename_dir(stray_dir_name(log.topic_partition, uuid.uuid4().hex))
+            if self._settings.load is None:
+                log.remove_log_metrics()
             _log.warning("Log in %s marked stray and renamed to %s", path, log.path)
         if kind in _SERVED:
             self._set_high_watermark(log, start.offsets[HIGH_WATERMARK_CHECKPOINT].get(
