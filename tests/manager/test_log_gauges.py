@@ -15,7 +15,7 @@ from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from tests.manager.records import NOW_MS, fill
 
-N0 = TopicPartition("new", 0)
+N0, N1 = TopicPartition("new", 0), TopicPartition("new", 1)
 SETTINGS = LogConfig(file_delete_delay_ms=500)
 END = "kafka.log:type=Log,name=LogEndOffset,topic=new,partition={}"
 
@@ -63,3 +63,20 @@ def test_a_log_that_is_found_stray_leaves_its_name_to_the_next(tmp_path: Path) -
         assert ends(registry) == {}
         fill(manager.get_or_create_log(N0), 2)
         assert ends(registry) == {"0": 6}
+
+
+def test_a_manager_takes_its_gauges_along(tmp_path: Path) -> None:
+    """The next manager of the process may have the same registry, which a server exports."""
+    registry = MetricsRegistry()
+    with seglog.LogManager(tmp_path / "k", metrics=registry) as manager:
+        for key in (N0, N1):
+            fill(manager.get_or_create_log(key), 1)
+    assert ends(registry) == {}
+    for times in (2, 3):
+        with seglog.LogManager(tmp_path / "k", metrics=registry) as manager:
+            log = manager.get_log(N0)
+            assert log is not None
+            fill(log, 1)
+            assert ends(registry) == {"0": 3 * times, "1": 3}
+            assert len(list(registry)) == len(dict(registry)) == len(registry)
+        assert ends(registry) == {}

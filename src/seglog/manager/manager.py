@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -239,6 +238,7 @@ class LogManager(LogOperations):
             abandon_logs(self._state.table)
             raise
         finally:
+            self._state.remove_log_metrics()
             for directory in self._state.directories.all():
                 directory.unlock()
         _log.info("Shutdown complete.")
@@ -397,11 +397,6 @@ class LogManager(LogOperations):
         """Whether a configured directory works. LogDirNotFoundError for any other."""
         directories = self._state.directories
         return directories.get(directories.configured(log_dir)) is not None
-
-    @property
-    def directory_ids(self) -> dict[str, uuid.UUID]:
-        """`directory.id` of the live directories that have one."""
-        return self._state.directories.ids
 
     @property
     def meta_properties(self) -> dict[str, MetaProperties]:

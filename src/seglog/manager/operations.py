@@ -258,6 +258,11 @@ class LogOperations(ProcessBound, ABC):
 
     # ---- directories
 
+    @property
+    def directory_ids(self) -> dict[str, uuid.UUID]:
+        """`directory.id` of the working directories that have one."""
+        return self._state.directories.ids
+
     def directory_id(self, log_dir: _Path) -> uuid.UUID | None:
         """`directory.id` of a working directory. Raises LogDirNotFoundError."""
         return self._state.directories.ids.get(self._state.directories.configured(log_dir))

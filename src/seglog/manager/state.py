@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from seglog.errors import LogManagerStateError
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.stats import flush_timer
-from seglog.log.unified_log import LogContext
+from seglog.log.unified_log import LogContext, UnifiedLog
 from seglog.manager.offset_checkpoints import Checkpoints
 from seglog.manager.log_cleaning import LogCleaning
 from seglog.manager.configs import TopicConfigs
@@ -39,6 +39,8 @@ class ManagerState:
     context: LogContext
     producer_id_expiration_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
+    #: The gauges of unopened logs in the registry.
+    sources: list[UnopenedGauges] = field(default_factory=list)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -63,4 +65,15 @@ class ManagerState:
         stats = self.context.stats
         if stats is not None:
             flush_timer(stats.registry)
-            stats.registry.add_source(UnopenedGauges(logs, stats, self.configs.of))
+            self.sources.append(source := UnopenedGauges(logs, stats, self.configs.of))
+            stats.registry.add_source(source)
+
+    def remove_log_metrics(self) -> None:
+        """Removes the gauges of all logs: the registry may have gauges of other logs of their names
+        later."""
+        for log in self.table.opened():
+            if isinstance(log, UnifiedLog):  # not the result of a custom `load`
+                log.remove_log_metrics()
+        if self.context.stats is not None:
+            for source in self.sources:
+                self.context.stats.registry.remove_source(source)

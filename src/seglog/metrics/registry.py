@@ -114,6 +114,11 @@ class MetricsRegistry(SurvivesFork):
         with self._lock:
             self._sources = (*self._sources, source)
 
+    def remove_source(self, source: MetricsSource) -> None:
+        """Removes a source, if it is there."""
+        with self._lock:
+            self._sources = tuple(one for one in self._sources if one is not source)
+
     def remove(self, name: MetricName | str) -> bool:
         """Removes a metric by name or MBean name. Returns whether it existed."""
         with self._lock:
