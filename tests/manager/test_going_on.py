@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from seglog.errors import InvalidTopicPartitionError, SeglogError
+from seglog.errors import InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.manager import LogManager
+from seglog.model import TopicPartition
 from seglog.storage import paths
 from seglog.storage.checkpoint_files import read_offset_checkpoint
+from tests.manager.support import break_load, input_output_error
 
 CHECKPOINTS = (paths.RECOVERY_POINT_CHECKPOINT, paths.LOG_START_OFFSET_CHECKPOINT)
 
@@ -92,3 +94,22 @@ def test_what_the_hook_raises_stops_the_start(root: Path) -> None:
 
     with pytest.raises(RuntimeError, match="txn-0"), LogManager([root], on_load_error=refuse):
         pass
+
+
+def test_a_log_that_did_not_load_is_not_created_anew(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its recovery, and with the records that were deleted: it may load next time."""
+    break_load(monkeypatch, "startoffset-0", input_output_error)
+    key = TopicPartition("startoffset", 0)
+    with LogManager([root, root.parent / "other"], on_load_error=lambda *_: None) as manager:
+        for is_new in (False, True):
+            with pytest.raises(KafkaStorageError) as caught:
+                manager.get_or_create_log(key, is_new=is_new)
+            assert str(caught.value) == (
+                f"Can not create log for startoffset-0 because its log in {root} did not load")
+        assert manager.get_log(key) is None and manager.live_log_dirs[0] == str(root)
+    monkeypatch.undo()
+    start = read_offset_checkpoint(root / paths.LOG_START_OFFSET_CHECKPOINT)[key]
+    with LogManager([root]) as manager:
+        log = manager.get_log(key)
+        assert log is not None and log.log_start_offset == start > 0

@@ -55,6 +55,7 @@ class LogCreation:
                 if not is_new and offline:
                     raise KafkaStorageError(f"Can not create log for {key} because log directories "
                                             f"{','.join(offline)} are offline")
+                self._refuse_not_loaded(key)
                 log = self._create(key, is_future, topic_id,
                                    self._candidates(key, is_future, directory_id))
         if topic_id is not None:
@@ -68,6 +69,14 @@ class LogCreation:
                     f"Tried to assign topic ID {format_uuid(topic_id)} to log for topic partition "
                     f"{key},but log already contained topic ID {format_uuid(known)}")
         return log
+
+    def _refuse_not_loaded(self, key: TopicPartition) -> None:
+        """Raises KafkaStorageError if a start with `on_load_error` left the partition's log out:
+        opened as a new one it would lack its recovery, and begin below its start."""
+        for directory in self._state.directories.all():
+            if key in directory.not_loaded:
+                raise KafkaStorageError(f"Can not create log for {key} because its log in "
+                                        f"{directory.path} did not load")
 
     # ---- where
 

@@ -266,6 +266,8 @@ class LogLoading:
             log = self._load_log(start, partition, path)
         except Exception as error:
             if self._continues:
+                if partition.kind is DirectoryKind.LIVE:
+                    directory.not_loaded.add(partition.topic_partition)
                 self._passed_over(directory, path, error)
             elif isinstance(error, OSError):
                 self._fail(directory, error)
