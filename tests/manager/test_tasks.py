@@ -399,3 +399,15 @@ def test_threads_of_a_manager_end_with_it(tmp_path: Path) -> None:
     assert entries(tmp_path / "k" / RECOVERY) == ends
     with seglog.LogManager(tmp_path / "k") as manager:
         assert {key: log.log_end_offset for key, log in manager.current_logs.items()} == ends
+
+
+def test_managers_that_share_a_scheduler(tmp_path: Path) -> None:
+    """The first one starts it, and shuts it down."""
+    scheduler = Scheduler()
+    first, second = (seglog.LogManager(tmp_path / name, scheduler=scheduler)
+                     for name in ("k1", "k2"))
+    with first:
+        with second:
+            assert second.is_running
+        assert scheduler.is_started and "kafka-log-retention" in scheduler.pending_tasks
+    assert not scheduler.is_started

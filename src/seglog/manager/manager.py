@@ -134,7 +134,7 @@ class LogManager(LogOperations):
         refuse_foreign_directories(self.log_dirs)
         self._identities = read_identities(self.log_dirs, cluster_id, node_id)
         self._scheduler = scheduler or Scheduler()
-        self._owns_scheduler = not self._scheduler.is_started
+        self._owns_scheduler = False
         super().__init__(self._make_state(broker, log_config or broker.log_config(),
                                           time or Time(), keep_log_starts, topic_configs or {}))
         self._tasks = BackgroundTasks(
@@ -186,7 +186,8 @@ class LogManager(LogOperations):
         with self._lock:
             self._require("new")
             self._phase = "starting"
-            if self._owns_scheduler and self._load is None:
+            self._owns_scheduler = self._load is None and not self._scheduler.is_started
+            if self._owns_scheduler:
                 self._scheduler.startup()
             loading = self._loading = LogLoading(self._state, self.metrics, self._load_settings())
         try:
