@@ -327,6 +327,28 @@ def test_each_failure_enters_once_and_guards_refuse() -> None:
     assert channel.has_offline_log_dir("/other")
 
 
+class OddError(Exception):
+    """A caller's error that cannot be copied."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"{number}: {why}")
+
+
+def test_the_callers_errors_of_a_directory(roots: list[Path]) -> None:
+    told = Told()
+    with seglog.LogManager(roots, on_log_dir_failure=told) as manager:
+        wrong: Any = "broken"
+        with pytest.raises(TypeError, match="error must be of the class BaseException, not "):
+            manager.handle_log_dir_failure(roots[0], wrong)
+        log, error = manager.get_log(A0), OddError(7, "the watchdog says so")
+        assert log is not None and manager.is_log_dir_online(roots[0])
+        manager.handle_log_dir_failure(roots[0], error)
+        assert told.called.wait(PATIENCE)
+        with pytest.raises(KafkaStorageError, match="is already offline") as caught:
+            log.flush()
+        assert str(caught.value.__cause__) == "7: the watchdog says so"
+
+
 # ---- what only the file system itself can do ----------------------------------------------------
 
 AS_NOBODY = """

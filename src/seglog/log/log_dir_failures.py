@@ -63,8 +63,7 @@ class LogDirFailureChannel(ProcessBound):
         with self._lock:
             if log_dir in self.failed:
                 return
-            # Without its traceback, whose frames would keep files open until the queue is read.
-            failure = LogDirFailure(log_dir, message, copy.copy(error))
+            failure = LogDirFailure(log_dir, message, _without_traceback(error))
             if failure.error is not None:
                 self._causes[log_dir] = failure.error
             self.failed.add(log_dir)
@@ -131,6 +130,15 @@ class LogDirFailureChannel(ProcessBound):
                 raise failure from error
             finally:
                 del failure  # as in check_online
+
+
+def _without_traceback(error: BaseException | None) -> BaseException | None:
+    """A copy without its traceback, whose frames would keep files open until the queue is read; the
+    error itself if its class, the caller's, cannot be copied."""
+    try:
+        return copy.copy(error)
+    except Exception:
+        return error
 
 
 def closed_error(message: str) -> KafkaStorageError:

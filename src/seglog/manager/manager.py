@@ -452,6 +452,7 @@ class LogManager(LogOperations):
         """Takes a configured directory offline, as an I/O error does. Raises
         LogDirNotFoundError."""
         path = self._state.directories.configured(log_dir)
+        optional(BaseException, error=error)
         self._channel.maybe_add_offline_log_dir(path, f"Stopping serving logs in dir {path}",
                                                 error)
 
