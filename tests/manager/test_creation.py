@@ -24,6 +24,7 @@ from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
 from tests.manager.records import fill
 from tests.manager.support import entries, make_dir
+from tests.support.facts import refusal
 from tests.support.synced import syncs
 from tests.support.waiting import wait_for
 
@@ -204,6 +205,19 @@ def test_topic_ids(roots: list[Path]) -> None:
     with seglog.LogManager(roots) as manager:
         found = manager.get_log(D0)
         assert found is not None and found.topic_id == first
+
+
+def test_a_name_that_no_directory_can_have(roots: list[Path]) -> None:
+    """It took the data directory offline, as in Kafka."""
+    long = TopicPartition("t" * 249, 0)
+    with seglog.LogManager(roots) as manager:
+        wrong = {"class": "InvalidTopicError", "text": "The topic name is too long."}
+        key = TopicPartition(long.topic, 123456)
+        assert refusal(lambda: manager.get_or_create_log(key)) == wrong
+        manager.maybe_update_preferred_log_dir(long, roots[0])
+        assert refusal(lambda: manager.get_or_create_log(long, is_future=True)) == wrong
+        assert manager.get_or_create_log(long).parent_dir == str(roots[0])
+        assert manager.live_log_dirs == list(map(str, roots))
 
 
 def test_a_future_log(roots: list[Path]) -> None:

@@ -7,7 +7,9 @@ import os
 import uuid
 
 from seglog.config import LogConfig
-from seglog.errors import IllegalStateError, InconsistentTopicIdError, KafkaStorageError
+from seglog.errors import (
+    IllegalStateError, InconsistentTopicIdError, InvalidTopicError, KafkaStorageError,
+)
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.offset_checkpoints import write_recovery_points
 from seglog.manager.state import ManagerState
@@ -16,7 +18,9 @@ from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
 from seglog.storage.meta import format_uuid
 from seglog.storage.ownership import make_directories
-from seglog.storage.paths import DirectoryKind, check_topic, future_dir_name
+from seglog.storage.paths import (
+    DIR_NAME_LENGTH_MAX, DirectoryKind, check_topic, future_dir_name,
+)
 from seglog.storage.textfile import sync_path
 
 __all__ = ["LogCreation"]
@@ -113,6 +117,8 @@ class LogCreation:
         check_topic(key.topic)
         state = self._state
         name = future_dir_name(key, uuid.uuid4().hex) if is_future else str(key)
+        if len(name) > DIR_NAME_LENGTH_MAX:  # the file system would refuse it: no fault of its
+            raise InvalidTopicError("The topic name is too long.")
         path = next((path for log_dir in log_dirs
                      if (path := self._make_directory(log_dir, key, name)) is not None), None)
         if path is None:
