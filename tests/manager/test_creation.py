@@ -207,6 +207,27 @@ def test_topic_ids(roots: list[Path]) -> None:
         assert found is not None and found.topic_id == first
 
 
+@pytest.mark.parametrize(("how", "kind", "text"), [
+    ({"topic_id": "AAAAAAAAAAAAAAAAAAAABQ"}, "TypeError",
+     "topic_id must be a uuid.UUID, not 'AAAAAAAAAAAAAAAAAAAABQ'"),
+    ({"topic_id": uuid.UUID(int=0)}, "IllegalArgumentError",
+     "topic_id must not be the zero id, which stands for no topic"),
+    ({"target_log_directory_id": "x"}, "TypeError",
+     "target_log_directory_id must be of the class UUID, not 'x'")], ids=str)
+def test_ids_that_are_none(roots: list[Path], how: dict[str, Any], kind: str, text: str) -> None:
+    """Such a log could not be written to or closed, or the next start ended at it."""
+    with seglog.LogManager(roots) as manager:
+        assert refusal(lambda: manager.get_or_create_log(D0, **how)) == {
+            "class": kind, "text": text}
+        assert manager.get_log(D0) is None
+        if "topic_id" in how:
+            log = manager.get_or_create_log(D0)
+            assert refusal(lambda: log.assign_topic_id(**how)) == {"class": kind, "text": text}
+            assert refusal(lambda: seglog.open(roots[0].parent / "p" / "t-0", **how)) == {
+                "class": kind, "text": text}
+    assert not (roots[0].parent / "p").exists()
+
+
 def test_a_name_that_no_directory_can_have(roots: list[Path]) -> None:
     """It took the data directory offline, as in Kafka."""
     long = TopicPartition("t" * 249, 0)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
 
-from seglog.arguments import int32, int64, offset, optional
+from seglog.arguments import int32, int64, offset
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.closed_by_with import ClosedByWith
 from seglog.config import LogConfig
@@ -32,6 +32,7 @@ from seglog.log.batch_builder import Headers, RecordBatchBuilder, check_bytes
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
 from seglog.log.record_followers import AsyncFollower, Follower
+from seglog.log.topic_id import topic_id_of
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.holes import cut_to_first_hole
 from seglog.log.watermarks import StartOffsetReason
@@ -82,7 +83,8 @@ def open(path: str | os.PathLike[str], *,
     durability = durability_of(durability)
     if durability == "append":
         settings = settings.override({"flush.messages": "1"})
-    optional(uuid.UUID, topic_id=topic_id)
+    if topic_id is not None:
+        topic_id_of(topic_id)
     batch_bytes = int32("batch_bytes", batch_bytes, 1)
     data_dir, key = place_of(path, topic_partition)
     require_room_for_logs(data_dir)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
-from seglog.errors import InconsistentTopicIdError
+from seglog.arguments import shown
+from seglog.errors import IllegalArgumentError, InconsistentTopicIdError
 from seglog.log.local_log import LocalLog
 from seglog.storage.meta import format_uuid, write_partition_metadata
 from seglog.storage.paths import PARTITION_METADATA
 
-__all__ = ["LogTopicId"]
+__all__ = ["LogTopicId", "topic_id_of"]
+
+
+def topic_id_of(value: Any) -> uuid.UUID:
+    """A topic's id. Raises TypeError, and IllegalArgumentError for the zero id, which stands for
+    none: no log with it loads."""
+    if not isinstance(value, uuid.UUID):
+        raise TypeError(f"topic_id must be a uuid.UUID, not {shown(value)}")
+    if not value.int:
+        raise IllegalArgumentError("topic_id must not be the zero id, which stands for no topic")
+    return value
 
 
 class LogTopicId:

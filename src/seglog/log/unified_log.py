@@ -23,7 +23,7 @@ from seglog.log.local_reads import LocalReads
 from seglog.log.readable_log import ReadableLog
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.old_segments import OldSegments
-from seglog.log.topic_id import LogTopicId
+from seglog.log.topic_id import LogTopicId, topic_id_of
 from seglog.log.producer_state_manager import ProducerStateManager, ProducerStateManagerConfig
 from seglog.log.read import LogReads
 from seglog.log.rolling import Rolling
@@ -127,6 +127,8 @@ class UnifiedLog(ReadableLog):
         """
         path = directory_path("path", path)
         name = parse_directory_name(path)
+        if topic_id is not None:
+            topic_id_of(topic_id)
         with public_errors(path):
             make_directories(path)
         context = LogContext(scheduler, time or Time(), failures or LogDirFailureChannel(),
@@ -424,9 +426,7 @@ class UnifiedLog(ReadableLog):
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
         """Sets the topic id of a log without one. Raises InconsistentTopicIdError."""
         with self.lock:
-            if not isinstance(topic_id, uuid.UUID):
-                raise TypeError(f"topic_id must be a uuid.UUID, not {shown(topic_id)}")
-            self._metadata.assign(topic_id)
+            self._metadata.assign(topic_id_of(topic_id))
 
     def flush_metadata(self) -> None:
         """Writes `partition.metadata` if that is due: it must exist before the first record."""

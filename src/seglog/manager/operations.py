@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
 from seglog import arguments
-from seglog.arguments import partition_of, shown, text
+from seglog.arguments import optional, partition_of, shown, text
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.config import LogConfig
 from seglog.errors import (
@@ -16,6 +16,7 @@ from seglog.errors import (
 )
 from seglog.forks import ProcessBound
 from seglog.log.context import RemoteLookups
+from seglog.log.topic_id import topic_id_of
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.creation import LogCreation
 from seglog.manager.deletion import LogDeletion
@@ -63,6 +64,9 @@ class LogOperations(ProcessBound, ABC):
         """
         self._require_running()
         partition_of(topic_partition)
+        if topic_id is not None:
+            topic_id_of(topic_id)
+        optional(uuid.UUID, target_log_directory_id=target_log_directory_id)
         return self._creation.get_or_create(topic_partition, is_new, is_future, topic_id,
                                             target_log_directory_id)
 
