@@ -232,15 +232,38 @@ def test_a_link_stays_and_its_file_is_written(golden: Path, tmp_path: Path, is_t
     assert os.listdir(target.parent) == ["o.jsonl"]
 
 
-def test_damage_leaves_no_file(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-                               ) -> None:
-    with seglog.open(tmp_path / "data" / "bad-0") as log:
+def write_damaged(path: Path) -> None:
+    """A log of 50 records, of which record 25 is damaged."""
+    with seglog.open(path) as log:
         for number in range(50):
             log.append(b"%d" % number)
-    path, = (tmp_path / "data" / "bad-0").glob("*.log")
-    content = bytearray(path.read_bytes())
+    file, = path.glob("*.log")
+    content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0x55
-    path.write_bytes(content)
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_damage_leaves_no_whole_file_in_a_pipe(tmp_path: Path, form: str,
+                                               capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A reader would take the rows before the damage for all."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    write_damaged(tmp_path / "bad-0")
+    command = ["export", str(tmp_path), "--format", form, "-o", "-"]
+    assert main(command) == 2
+    content = capfdbinary.readouterr().out
+    read = parquet.read_table if form == "parquet" else pa.ipc.open_file
+    with pytest.raises(pa.ArrowInvalid):
+        read(pa.BufferReader(content))
+    assert main([*command, "--skip-damaged"]) == 1
+    assert read(pa.BufferReader(capfdbinary.readouterr().out))
+
+
+def test_damage_leaves_no_file(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+                               ) -> None:
+    write_damaged(tmp_path / "data" / "bad-0")
     (tmp_path / "out").mkdir()
     for name in ("o.jsonl", "o.parquet"):
         if name == "o.parquet":

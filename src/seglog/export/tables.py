@@ -20,11 +20,33 @@ _PARQUET = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _ARROW = ("none", "lz4", "zstd")
 
 
+class _Output:
+    """A file for a pyarrow writer. Once `is_cut`, what is written is dropped: a writer cannot be
+    closed without the end of its format, after which the rows before a failure look like all."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.is_cut = file, False
+
+    def write(self, data: bytes) -> int:
+        """All of it."""
+        return memoryview(data).nbytes if self.is_cut else self._file.write(data)
+
+    def tell(self) -> int:
+        """The position in the file."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Flushes the file."""
+        self._file.flush()
+
+
 class _TableSink:
     """Combines batches into pieces of a good size for a pyarrow writer."""
 
-    def __init__(self, writer: Any, schema: pa.Schema) -> None:
-        self._writer, self._schema = writer, schema
+    def __init__(self, writer: Any, schema: pa.Schema, output: _Output) -> None:
+        self._writer, self._schema, self._output = writer, schema, output
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
@@ -42,7 +64,8 @@ class _TableSink:
         self._writer.close()
 
     def discard(self) -> None:
-        """Drops buffered rows and the writer, so that it does not write a footer later."""
+        """Drops buffered rows and the writer, which writes no footer now or later."""
+        self._output.is_cut = True
         with suppress(Exception):
             self._writer.close()
 
@@ -63,9 +86,9 @@ def make_table_sink(name: str, file: BinaryIO, columns: Sequence[str], compressi
     codec = compression or ("zstd" if name == "parquet" else "lz4")
     if codec not in known:
         raise ConfigError(f"--compression of {name} is one of {', '.join(known)}, not {codec!r}")
-    schema = pa.schema(RecordSchema(columns))
+    schema, output = pa.schema(RecordSchema(columns)), _Output(file)
     if name == "parquet":
-        return _TableSink(pq.ParquetWriter(file, schema, compression=codec), schema)
+        return _TableSink(pq.ParquetWriter(output, schema, compression=codec), schema, output)
     options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
     new = pa.ipc.new_file if name == "arrow" else pa.ipc.new_stream
-    return _TableSink(new(file, schema, options=options), schema)
+    return _TableSink(new(output, schema, options=options), schema, output)
