@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from seglog.cli.gaps import GapReport
 from seglog.cli.main import main
+from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.ranges import LogGap
 from tests.oracle import legacy
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig, LogWriter
@@ -48,6 +51,15 @@ def test_one_bad_batch_costs_one_batch(damaged: Any, capsys: Any, more: list[str
     assert len(gaps) == 1
     assert f"skipped {entry.size} bytes at byte {entry.position}, offsets " \
         f"{entry.base_offset} to {entry.last_offset} (up to {len(entry.rows)} records)" in gaps[0]
+
+
+def test_every_transaction_in_doubt_is_told(capsys: Any) -> None:
+    """They have no position of their own."""
+    report, key = GapReport(), TopicPartition("topic", 0)
+    for first in (1, 5, 1):
+        report.add(key, LogGap("transaction_in_doubt", "/data/topic-0", 0, 0, first_offset=first))
+    assert [gap.first_offset for _, gap in report.found] == [1, 5]
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 def test_a_sound_log_ends_with_0(tmp_path: Path, capsys: Any) -> None:

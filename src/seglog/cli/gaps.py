@@ -16,7 +16,7 @@ class GapReport:
     """Prints the gaps that reads find, each once, even if a log is read again."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, int]] = set()
+        self._told: set[tuple[str, int, int | None]] = set()
         self.found: list[tuple[TopicPartition, LogGap]] = []
 
     def __bool__(self) -> bool:
@@ -24,7 +24,9 @@ class GapReport:
 
     def add(self, tp: TopicPartition, gap: LogGap) -> None:
         """Adds a gap of a partition; an overlap loses no record."""
-        where = (gap.file, gap.position)
+        # Transactions in doubt have no position of their own.
+        begins = gap.first_offset if gap.kind == "transaction_in_doubt" else None
+        where = (gap.file, gap.position, begins)
         if gap.kind != "overlap" and where not in self._told:
             self._told.add(where)
             self.found.append((tp, gap))
