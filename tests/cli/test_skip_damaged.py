@@ -14,6 +14,7 @@ from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from tests.oracle import legacy
+from tests.oracle.batch import Batch, Record
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig, LogWriter
 from tests.support.damage import poke
@@ -51,6 +52,42 @@ def test_one_bad_batch_costs_one_batch(damaged: Any, capsys: Any, more: list[str
     assert len(gaps) == 1
     assert f"skipped {entry.size} bytes at byte {entry.position}, offsets " \
         f"{entry.base_offset} to {entry.last_offset} (up to {len(entry.rows)} records)" in gaps[0]
+
+
+def test_damage_ends_a_read_of_committed_records(damaged: Any, capsys: Any) -> None:
+    """Damage may hide the marker of a transaction, so nothing after it is stable; that is not the
+    end of the log."""
+    path, built, entry = damaged
+    assert main(["cat", str(path), "-e", "-f", "%o\\n", "--isolation", "read_committed"]) == 1
+    said = capsys.readouterr()
+    assert [int(line) for line in said.out.split()] == [
+        row["offset"] for row in built.rows() if row["offset"] < entry.base_offset]
+    assert "CorruptRecordError" in said.err and "Reached end" not in said.err
+
+
+def write(path: Path, count: int) -> Path:
+    """A log of small batches, with their offsets as times; its only file."""
+    writer = LogWriter(path, LogConfig())
+    for offset in range(count):
+        writer.append(Batch(offset, 0, [Record(offset, offset, None, b"v")],
+                            base_timestamp=offset, max_timestamp=offset))
+    writer.close()
+    file, = path.glob("*.log")
+    return file
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_damage_at_the_end_is_told(tmp_path: Path, capsys: Any, count: int, isolation: str) -> None:
+    """Also where it is all that there is."""
+    file = write(tmp_path / "topic-0", count)
+    poke(file, file.stat().st_size - 2, b"x")
+    command = ["cat", str(tmp_path / "topic-0"), "-e", "-f", "%o\\n", "--isolation", isolation]
+    for more, word in (([], "CorruptRecordError"), (["--skip-damaged"], "skipped")):
+        assert main([*command, *more]) == 1
+        said = capsys.readouterr()
+        assert [int(line) for line in said.out.split()] == list(range(count - 1))
+        assert word in said.err
 
 
 def test_every_transaction_in_doubt_is_told(capsys: Any) -> None:

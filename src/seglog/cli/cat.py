@@ -260,11 +260,13 @@ def _batches(args: argparse.Namespace, source: _Source, left: int | None, gaps: 
     log, formatter, start, end = source.log, source.formatter, source.next, source.bounds.end
     last = log.end_offset(args.isolation, args.on_damage)
     stop = last if end is None else min(end, last)
-    if left == 0 or start >= stop:
+    if left == 0 or start > log.end_offset(on_damage=args.on_damage):
         return
     columns = tuple(dict.fromkeys((*formatter.columns, "offset")))
     rows_at_once = 65536 if left is None else max(1, min(65536, left))
-    with log.to_arrow(start, stop, columns, args.isolation, threads=args.threads,
+    # To the requested end, also if nothing precedes it: damage may be what `last` ends before.
+    with log.to_arrow(start, end, columns, args.isolation,
+                      threads=args.threads if start < stop else 0,
                       batch_rows=rows_at_once, on_damage=args.on_damage,
                       on_gap=partial(gaps.add, source.tp)) as stream:
         for batch in stream:
@@ -275,7 +277,7 @@ def _batches(args: argparse.Namespace, source: _Source, left: int | None, gaps: 
                 left -= count
                 if left == 0:
                     return
-    yield b"", 0, stop
+    yield b"", 0, max(start, stop)
 
 
 def _rendered(formatter: Formatter, lists: Columns, count: int) -> Iterator[tuple[bytes, int, int]]:
