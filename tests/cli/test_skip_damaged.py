@@ -90,6 +90,16 @@ def test_damage_at_the_end_is_told(tmp_path: Path, capsys: Any, count: int, isol
         assert word in said.err
 
 
+@pytest.mark.parametrize(("bound", "expected"), [("s@3", [3, 4]), ("beginning,e@3", [0, 2])])
+def test_a_time_is_found_past_damage(tmp_path: Path, capsys: Any, bound: str,
+                                     expected: list[int]) -> None:
+    file = write(tmp_path / "topic-0", 5)
+    poke(file, file.stat().st_size // 5 + 8, b"\xff" * 4)  # the length of the second batch
+    assert main(["cat", str(tmp_path / "topic-0"), "-e", "-f", "%o\\n", "--skip-damaged", "-o",
+                 bound]) in (0, 1)
+    assert [int(line) for line in capsys.readouterr().out.split()] == expected
+
+
 def test_every_transaction_in_doubt_is_told(capsys: Any) -> None:
     """They have no position of their own."""
     report, key = GapReport(), TopicPartition("topic", 0)

@@ -120,20 +120,21 @@ def bounds_of(text: str, log: PartitionLog, name: str, isolation: Isolation,
             raise ValueError("-o: stored offsets are those of a consumer group, which needs a "
                              "broker; give beginning, end, an offset, -COUNT, s@MS or e@MS")
         elif word[:2] == "s@":
-            found = _since(_integer(word[2:]), found, log, name, reach)
+            found = _since(_integer(word[2:]), found, log, name, reach, on_damage)
         elif word[:2] == "e@":
-            hit = log.offset_for_timestamp(_millis(word[2:]))
+            hit = log.offset_for_timestamp(_millis(word[2:]), on_damage=on_damage)
             found = found._replace(end=None if hit is None else hit.offset)
         else:
             found = _at(_integer(word), found, name, first, last, reach)
     return found
 
 
-def _since(stamp: int, found: Bounds, log: PartitionLog, name: str, reach: int) -> Bounds:
-    hit = log.offset_for_timestamp(_millis(str(stamp)))
+def _since(stamp: int, found: Bounds, log: PartitionLog, name: str, reach: int,
+           on_damage: OnDamage) -> Bounds:
+    hit = log.offset_for_timestamp(_millis(str(stamp)), on_damage=on_damage)
     if hit is not None:
         return found._replace(start=hit.offset)
-    latest = log.offset_for_timestamp(MAX_TIMESTAMP)
+    latest = log.offset_for_timestamp(MAX_TIMESTAMP, on_damage=on_damage)
     told = "" if latest is None else f"; the latest has timestamp {latest.timestamp}"
     return found._replace(start=reach, is_outside=True,
                           note=f"no record of {name} is at or after timestamp {stamp}{told}")
