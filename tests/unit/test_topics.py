@@ -20,7 +20,10 @@ from seglog.errors import (
     CorruptRecordError, KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
 )
 from seglog.storage.selection import unknown_partition, unknown_topic
+from tests.oracle.batch import Batch, Record
 from tests.oracle.builder import Shape, build_log
+from tests.oracle.writer import LogConfig, LogWriter
+from tests.support.damage import poke
 from tests.support.golden import real_partitions
 from tests.support.held import threads_since
 from tests.support.reading import collect
@@ -215,6 +218,24 @@ def test_damage_ends_it_after_all_before_it(tmp_path: Path) -> None:
     with seglog.open_data_dir(tmp_path) as data, pytest.raises(CorruptRecordError):
         collect(data.to_arrow("a", ["offset"]), found)
     assert [row["offset"] for row in found] == [row["offset"] for row in whole.rows()]
+
+
+def test_offsets_after_damage_that_is_skipped(tmp_path: Path) -> None:
+    """The log ends before its first batch, and for a read that skips damage after its last."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    writer = LogWriter(tmp_path / "a-0", LogConfig())
+    for offset in range(4):
+        writer.append(Batch(offset, 0, [Record(offset, 5, None, b"v")], base_timestamp=5,
+                            max_timestamp=5))
+    writer.close()
+    path, = (tmp_path / "a-0").glob("*.log")
+    poke(path, path.stat().st_size // 4 - 2, b"x")  # in the first batch
+    with seglog.open_data_dir(tmp_path) as data:
+        assert data.log("a", 0).log_end_offset == 0
+        stream = data.to_arrow("a", ["offset"], start_offset=2, on_damage="skip")
+        assert collect(stream) == [{"offset": 2}, {"offset": 3}]
+        with pytest.raises(OffsetOutOfRangeError):
+            data.to_arrow("a", ["offset"], start_offset=5, on_damage="skip")
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])

@@ -155,7 +155,8 @@ class _Reader:
         texts = []
         for tp, open_log in self.logs:
             log = open_log()
-            first, last = log.log_start_offset, log.log_end_offset
+            first = log.log_start_offset
+            last = log.end_offset(on_damage=self.options.get("on_damage", "raise"))
             start, end = _of(self.start_offset, tp), _of(self.end_offset, tp)
             if (start is None or start <= last) and (end is None or end >= first):
                 return
