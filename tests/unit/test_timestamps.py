@@ -124,6 +124,29 @@ def test_damage_is_no_end_of_a_search(tmp_path: Path, start: int, junk: bytes) -
         assert log.offset_for_timestamp(5) == TimestampOffset(5, start, 0)
 
 
+def test_damage_may_hide_the_first_record_of_a_time(tmp_path: Path) -> None:
+    """A search goes on to the next segment only if this one is known to hold no such record."""
+    for base in (0, 9):
+        data = b"".join(encode(Batch(offset, 0, [Record(offset, offset, b"k", b"v")],
+                                     base_timestamp=offset, max_timestamp=offset))
+                        for offset in range(base, base + 3))
+        (tmp_path / f"{base:020d}.log").write_bytes(data)
+    path, size = tmp_path / f"{0:020d}.log", len(data) // 3
+    content = bytearray(path.read_bytes())
+    content[size + 8:size + 12] = b"\xff" * 4  # the length of the second batch
+    with PartitionLog.open(tmp_path) as log:
+        assert log.offset_for_timestamp(2) == TimestampOffset(2, 2, 0)
+        assert log.offset_for_timestamp(3) == TimestampOffset(9, 9, 0)
+        path.write_bytes(content)
+        assert log.offset_for_timestamp(0) == TimestampOffset(0, 0, 0)
+        for timestamp, past_damage in ((1, 2), (2, 2), (3, 9), (12, None)):
+            with pytest.raises(CorruptRecordError) as caught:
+                log.offset_for_timestamp(timestamp)
+            assert caught.value.position == size
+            found = log.offset_for_timestamp(timestamp, on_damage="skip")
+            assert (None if found is None else found.offset) == past_damage
+
+
 def test_the_ends_have_the_epochs_of_the_first_and_the_last_record(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(
         encode(Batch(offset, 0, [Record(offset, 5)], base_timestamp=5, max_timestamp=5))

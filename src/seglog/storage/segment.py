@@ -299,18 +299,26 @@ class LogSegment:
         """
         return self._largest_timestamp()[0]
 
+    def is_before(self, timestamp_ms: int) -> bool:
+        """Whether all timestamps are smaller. Raises CorruptDataError if damage may hide others."""
+        (largest, _), walk = self._largest_timestamp()
+        if largest >= timestamp_ms:
+            return False
+        walk.raise_for_status(self.files.log)
+        return True
+
     def sound_max_timestamp(self) -> int | None:
         """As `max_timestamp`; None if the headers do not lead to the end of the segment, because
         damage may hide a larger timestamp."""
-        (timestamp, _), status = self._largest_timestamp()
-        return timestamp if status in (Status.END, Status.ZERO_TAIL) else None
+        (timestamp, _), walk = self._largest_timestamp()
+        return timestamp if walk.status in (Status.END, Status.ZERO_TAIL) else None
 
-    def _largest_timestamp(self) -> tuple[tuple[int, int], Status]:
+    def _largest_timestamp(self) -> tuple[tuple[int, int], BatchScan]:
         start, best = self._timestamp_start(lambda index: index.last_entry)
         found = self.scan_to_end(start)
         if found.batch_count and found.max_timestamp > best[0]:
             best = found.max_timestamp, found.offset_of_max_timestamp
-        return best, Status(found.status)
+        return best, found
 
     def locate_timestamp(self, timestamp_ms: int) -> int:
         """A batch boundary before the first record whose timestamp is at least this one."""
@@ -324,8 +332,8 @@ class LogSegment:
         """
         if not self.scan(0, collect=True, max_batches=1).batches["magic"].tolist() == [2]:
             return 0
-        (largest, _), status = self._largest_timestamp()
-        if status.is_error:
+        (largest, _), walk = self._largest_timestamp()
+        if Status(walk.status).is_error:
             return 0
         if largest < timestamp_ms:
             return None

@@ -37,7 +37,7 @@ def find_offset_by_timestamp(segments: Iterator[LogSegment], timestamp_ms: int, 
     Control records count, as in Kafka. Raises CorruptDataError if damage prevents the search.
     """
     for segment in segments:
-        if segment.max_timestamp()[0] < timestamp_ms:
+        if segment.is_before(timestamp_ms):
             continue
         found = _find_in_segment(segment, timestamp_ms, start_offset)
         if found is not None:
