@@ -12,7 +12,7 @@ from seglog.model import TopicPartition
 from seglog.spark.jobs import context_of, results_by_frame
 from seglog.spark.option_values import query_options
 from seglog.spark.read_options import parse_options
-from seglog.spark.plan import SeglogPartition, plan_partitions
+from seglog.spark.plan import SeglogPartition, gaps_of, plan_partitions
 from seglog.storage.record_counts import RecordCount, count_range
 from seglog.storage.log_store import LOCAL
 from seglog.storage.stream import DecodeOptions
@@ -82,7 +82,8 @@ def _run(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: Decode
 
 def _count(task: SeglogPartition, decoding: DecodeOptions, exact: bool) -> RecordCount:
     task.require_seen()
-    return sum((count_range(planned, decoding, exact=exact, where=task.where or LOCAL)
+    return sum((count_range(planned, decoding, exact=exact, on_gap=gaps_of(decoding.on_damage),
+                            where=task.where or LOCAL)
                 for planned in task.ranges), RecordCount())
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from seglog.errors import (
-    IllegalStateError, KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
+    CorruptRecordError, IllegalStateError, KafkaStorageError, OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
 )
 from seglog.model import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, TopicPartition
 from seglog.spark.filters import INT64_MIN, Pushed
@@ -26,17 +27,19 @@ from seglog.spark.option_values import java_pattern
 from seglog.spark.read_options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, ReadOptions
 from seglog.spark.remote_option import carried, tier_of
 from seglog.storage.discover import FoundDirectory, find_replicas
+from seglog.storage.isolation import Isolation
 from seglog.storage.log_store import Files
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.place import NOT_A_DATA_DIRECTORY
 from seglog.storage.ranges import LogGap, LogRange, pack
 from seglog.storage.replicas import choose_replica
 from seglog.storage.selection import is_internal, unknown_partition, unknown_topic
+from seglog.storage.stream import OnDamage
 from seglog.storage.timestamps import ranges_since
 
 __all__ = ["SeglogPartition", "choose_directories", "choose_partitions", "cut_tasks",
-           "has_changed", "has_vanished", "plan_partitions", "require_all_named", "resolve_offset",
-           "resolve_offsets", "warn_of_gap"]
+           "gaps_of", "has_changed", "has_vanished", "plan_partitions", "refuse_damage",
+           "require_all_named", "resolve_offset", "resolve_offsets"]
 
 _log = logging.getLogger("seglog.spark")
 
@@ -227,7 +230,13 @@ def resolve_offsets(options: ReadOptions, tp: TopicPartition, log: PartitionLog
         start = LATEST
     end = resolve_offset(options.ending, options, tp, log)
     start = first if start == EARLIEST else last if start == LATEST else start
-    end = last if end is None or end == LATEST else end
+    to_end = end is None or end == LATEST
+    end = last if end is None or to_end else end
+    # A task that reads to damage reports it. None does where nothing after damage is stable, or
+    # where the log begins with damage.
+    if options.on_damage == "raise" and (to_end or end > last) and (
+            options.isolation == "read_committed" or start == last):
+        refuse_damage(log, last, options.isolation)
     if start > end:  # as KafkaSourceRDD.compute, for any failOnDataLoss
         raise IllegalStateError(
             f"The resolved start offset {start} is greater than the resolved end offset {end} for "
@@ -240,6 +249,12 @@ def resolve_offsets(options: ReadOptions, tp: TopicPartition, log: PartitionLog
             raise OffsetOutOfRangeError(text)
         _log.warning("failOnDataLoss is false: %s", text)
     return max(start, first), min(end, last)
+
+
+def refuse_damage(log: PartitionLog, end: int, isolation: Isolation) -> None:
+    """Raises CorruptDataError if damage is why the log ends at `end` for this isolation."""
+    for _ in log.to_arrow(end, None, ("offset",), isolation):
+        pass
 
 
 def _out_of_range(tp: TopicPartition, asked: tuple[int, int], there: tuple[int, int, int]) -> str:
@@ -311,3 +326,18 @@ def _ranges(options: ReadOptions, log: PartitionLog, part: OffsetRange, pushed: 
 def warn_of_gap(gap: LogGap) -> None:
     """Logs a gap that failOnDataLoss=false skipped."""
     _log.warning("failOnDataLoss is false: %s", gap)
+
+
+def refuse_gap(gap: LogGap) -> None:
+    """Raises CorruptRecordError for the end of a segment inside a log, at which a consumer would
+    fail too."""
+    raise CorruptRecordError(
+        f"{gap.file}: {gap.size} bytes at byte {gap.position} are no whole batch ({gap.kind}), and "
+        "another segment follows. Some data may have been lost. Set failOnDataLoss to false to "
+        "read what is there.",
+        file=gap.file, position=gap.position, code=gap.kind)
+
+
+def gaps_of(on_damage: OnDamage) -> Callable[[LogGap], None]:
+    """What a task does about a gap."""
+    return warn_of_gap if on_damage == "skip" else refuse_gap

@@ -7,7 +7,7 @@ compaction may have removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ from seglog._native.batch import (
 )
 from seglog._native.columns import ColumnPool, RecordColumns
 from seglog.storage.log_store import LOCAL, Files, LogFile
-from seglog.storage.ranges import LogRange
+from seglog.storage.ranges import LogGap, LogRange
 from seglog.storage.stream import DecodeOptions, decode_range, read_batch_headers
 
 __all__ = ["RecordCount", "count_range"]
@@ -57,22 +57,23 @@ class RecordCount:
 
 
 def count_range(planned: LogRange, options: DecodeOptions, *, exact: bool = False,
-                where: Files = LOCAL) -> RecordCount:
+                on_gap: Callable[[LogGap], None] | None = None, where: Files = LOCAL
+                ) -> RecordCount:
     """Counts the records that `decode_range` would return for the range.
 
     With `exact` the smallest timestamp is exact too, so batches of create times are decoded. With
-    `options.on_damage="skip"` everything is decoded, because only the records show damage. Raises
-    as `decode_range`; damage in records that are not decoded is not found.
+    `options.on_damage="skip"` everything is decoded, because only the records show damage. Raises,
+    and calls `on_gap`, as `decode_range`; damage in records that are not decoded is not found.
     """
     options = replace(options, columns=("offset", "timestamp"), layout="kafka", origin=None,
                       row_filter=None)
     total = RecordCount()
     if options.on_damage == "skip":
-        for columns in decode_range(planned, options, where=where):
+        for columns in decode_range(planned, options, on_gap=on_gap, where=where):
             total += _of_columns(columns)
         return total
     with closing(_Decoding(planned, options, where)) as decoding:
-        for chunk in read_batch_headers(planned, where=where):
+        for chunk in read_batch_headers(planned, on_gap=on_gap, where=where):
             total += _of_batches(chunk.batches, planned, decoding, exact)
     return total
 

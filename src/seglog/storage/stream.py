@@ -119,7 +119,8 @@ def decode_range(planned: LogRange, options: DecodeOptions | None = None, *,
     With `on_damage="skip"` damage is skipped as by `PartitionLog.to_arrow`, for a range of
     `PartitionLog.ranges(on_damage="skip")`, and `on_gap` gets the gaps that begin in this range.
     Otherwise raises CorruptDataError at the first bad batch, after all records before it, and
-    CorruptIndexError if a wrong index made the range end inside a batch.
+    CorruptIndexError if a wrong index made the range end inside a batch; `on_gap` gets the
+    incomplete batch or the zeros with which a segment inside the log ends.
     """
     opened = _opened_alone(where)
     if options is not None and options.on_damage == "skip":
@@ -130,22 +131,24 @@ def decode_range(planned: LogRange, options: DecodeOptions | None = None, *,
     decoders = _Decoders(options or DecodeOptions(), 0)
     yield from chain.from_iterable(_decode(planned, decoders, Plan(iter(()), opened), ending))
     if not ending.is_sound:
-        _check_end(planned, ending.position, opened)
+        _check_end(planned, ending.position, ending.kind, opened, on_gap)
 
 
-def read_batch_headers(planned: LogRange, *, check_crcs: bool = False, where: Files = LOCAL
+def read_batch_headers(planned: LogRange, *, check_crcs: bool = False,
+                       on_gap: Callable[[LogGap], None] | None = None, where: Files = LOCAL
                        ) -> Iterator[BatchColumns]:
     """The batches of one range that hold its offsets, some thousands at a time.
 
-    Without `check_crcs` only headers are read. Raises as `decode_range`.
+    Without `check_crcs` only headers are read. Raises, and calls `on_gap`, as `decode_range`.
     """
     opened = _opened_alone(where)
-    position, _ = yield from header_columns(planned, opened, check_crcs)
-    _check_end(planned, position, opened)
+    position, kind = yield from header_columns(planned, opened, check_crcs)
+    _check_end(planned, position, kind, opened, on_gap)
 
 
-def _check_end(planned: LogRange, position: int, opened: Opened) -> None:
-    """Raises unless a range that was read up to `position` may end there."""
+def _check_end(planned: LogRange, position: int, kind: str, opened: Opened,
+               on_gap: Callable[[LogGap], None] | None) -> None:
+    """Raises unless a range that was read up to `position` may end there, in a gap of this kind."""
     if position >= planned.end:
         return
     with opened(planned) as handle:
@@ -159,6 +162,8 @@ def _check_end(planned: LogRange, position: int, opened: Opened) -> None:
             f"batch at {position}; its offset index is wrong", file=planned.file,
             position=position, expected=planned.end, found=position,
             code=Status.INDEX_NOT_A_BATCH.code)
+    if on_gap is not None:
+        on_gap(LogGap(kind, planned.file, position, planned.end - position))
 
 
 class _Decoders:

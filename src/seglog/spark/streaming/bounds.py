@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.objects.urls import is_url
-from seglog.spark.plan import choose_partitions, has_changed
+from seglog.spark.plan import choose_partitions, has_changed, refuse_damage
 from seglog.spark.streaming.stream_options import StreamOptions
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.spark.remote_option import tier_of
@@ -154,9 +154,7 @@ class WatchedLogs:
         if not read.fail_on_data_loss:
             return
         try:
-            for _ in log.to_arrow(seen.stable_end, None, ("offset",), read.isolation,
-                                  check_crcs=True):
-                pass
+            refuse_damage(log, seen.stable_end, read.isolation)
         except CorruptDataError:
             seen.bad_since = now = time.monotonic()
             if known is not None and known.bad_since is not None \
