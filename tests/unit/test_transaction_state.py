@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seglog.errors import KafkaStorageError
+from seglog.errors import CorruptRecordError, KafkaStorageError
 from seglog.model import AbortedTxn, OpenTransaction
 from seglog.storage.isolation import (
     ISOLATIONS, TransactionState, check_isolation, read_transactions)
@@ -352,8 +352,16 @@ def test_damage_is_an_error_unless_the_read_ends_before_it(tmp_path: Path) -> No
         assert log.last_stable_offset == 2
         assert [log._view.hidden_damage(end) is None for end in (0, 2, 3, None)] == [
             True, True, False, False]
+        for read in (lambda: log.ranges(1 << 20, isolation="read_committed"),
+                     lambda: log.ranges(1 << 20, 0, 3, "read_committed"),
+                     lambda: log.fetch(2, 100, "read_committed")):
+            with pytest.raises(CorruptRecordError):
+                read()
+        assert log.ranges(1 << 20, end_offset=2, isolation="read_committed")
+        assert log.fetch(1, 100, "read_committed").next_offset == 2
     with built(tmp_path / "sound", (0, batches[:2])) as log:
         assert log._view.hidden_damage(None) is None and log._view.hidden_damage(9) is None
+        assert log.fetch(2, 100, "read_committed").records == b""
 
 
 def test_snapshots_that_cannot_be_used_are_passed_over(tmp_path: Path) -> None:

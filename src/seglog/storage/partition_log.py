@@ -392,14 +392,18 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         Their records, in order, are exactly those of `to_arrow` with the same bounds. Any process
         that sees the files can decode one with `seglog.arrow.decode_range`, with the same
         `on_damage`. Segments that cannot be opened are gaps if that is known here; otherwise
-        decoding reports them.
+        decoding reports them. Raises the error with which a read_committed `to_arrow` would end
+        where damage may hide markers: no range reaches it. An `end_offset` of at most
+        `end_offset("read_committed")` avoids that.
         """
         count("target_bytes", target_bytes)
         committed = check_isolation(isolation)
-        skips = on_damage == "skip"
-        source = self._view.salvaged if skips else self._view
+        view, skips = self._view, on_damage == "skip"
+        source = view.salvaged if skips else view
         report = GapList(on_gap, self._gaps.add).add if skips else self._gaps.add
         start, end = source.bounds(start_offset, end_offset, committed)
+        if committed and not skips and (damage := view.hidden_damage(end_offset)) is not None:
+            raise damage
         return list(source.plan(start, end, target_bytes, committed, report))
 
     # ---- life

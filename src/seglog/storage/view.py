@@ -173,6 +173,8 @@ class LogView(SurvivesFork):
         facts = (self.log_start_offset, self.log_end_offset, stable)
         nothing = FetchData(start_offset, start_offset, b"", *facts, () if committed else None)
         if start_offset >= upper:
+            if committed and (damage := self.hidden_damage(None)) is not None:
+                raise damage
             return nothing
         for segment in self.read_segments(start_offset):
             found = read_batches(segment, start_offset, max_bytes, upper)
