@@ -57,6 +57,59 @@ def test_fsspec_lists_what_is_no_entry(entry: dict[str, Any]) -> None:
         store.list("")
 
 
+class _Cached(_System):
+    """One file, of which listings are kept until they are invalidated."""
+
+    def __init__(self) -> None:
+        self.content, self.version = b"old bytes", 1
+        self.kept: dict[str, Any] | None = None
+
+    def invalidate_cache(self, path: str) -> None:
+        if path == "/place":
+            self.kept = None
+
+    def info(self, path: str) -> dict[str, Any]:
+        if self.kept is None:
+            self.kept = {"name": path, "type": "file", "size": 9, "ETag": str(self.version)}
+        return self.kept
+
+    def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+        return [self.info("/place/a.log")]
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        return self.content[start:end]
+
+    def replace(self) -> None:
+        self.content, self.version = b"new bytes", 2
+
+
+class _Replaced(_Cached):
+    """The file is replaced just when it is read."""
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        self.replace()
+        return super().cat_file(path, start, end)
+
+
+@pytest.mark.parametrize("system", [_Cached, _Replaced])
+def test_fsspec_reads_a_file_that_is_replaced(system: type[_Cached]) -> None:
+    """The bytes of one version never pass for those of another."""
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'seglog[fsspec]'")
+    from seglog.objects.fsspec_store import FsspecStore
+
+    store = FsspecStore(parse_url("memory://place"), StorageOptions())
+    found = store._system = system()
+    store._root = "/place"
+    (listed,), _ = store.list("")
+    if system is _Cached:
+        found.replace()
+    assert not store.read("a.log", 0, 9)[1].is_content_of(listed.version)
+    assert not store.size("a.log").is_content_of(listed.version)
+    (again,), _ = store.list("")
+    content, version = store.read("a.log", 0, 9)
+    assert content == b"new bytes" and version == again.version
+
+
 def test_obstore_lists_what_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     obstore = pytest.importorskip(
         "obstore", reason="obstore is not installed: pip install 'seglog[s3]'")

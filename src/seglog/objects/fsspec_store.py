@@ -72,14 +72,20 @@ class FsspecStore:
     def size(self, key: str) -> ObjectVersion:
         """See ObjectStore."""
         with _store_errors():
-            return _version(self._system.info(self._path(key)))
+            return self._version_now(self._path(key))
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
-        """See ObjectStore. A second request gets the version."""
+        """See ObjectStore. A second request gets the version, after the bytes: what still has the
+        listed version had it when they were read."""
         with _store_errors():
             path = self._path(key)
-            info = self._system.info(path)
-            return self._system.cat_file(path, start=start, end=end), _version(info)
+            content: Block = self._system.cat_file(path, start=start, end=end)
+            return content, self._version_now(path)
+
+    def _version_now(self, path: str) -> ObjectVersion:
+        """The version of an object, also where the file system keeps its last listing."""
+        self._system.invalidate_cache(path.rpartition("/")[0])
+        return _version(self._system.info(path))
 
     def write(self, key: str, content: bytes | Path) -> None:
         """See ObjectStore. Whether half an object can be seen is the file system's to say."""
