@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,8 +25,13 @@ from seglog.fragments import (
     FragmentWriter, Job, StreamBatch, check_target, exclusive, partition_count,
 )
 from seglog.model import EpochEntry, TopicPartition
+from seglog.storage.checkpoint_files import (
+    encode_checkpoint, offset_lines, read_offset_checkpoint,
+)
 from seglog.storage.codecs import CODEC_NAMES
-from seglog.storage.paths import CLEAN_SHUTDOWN_FILE
+from seglog.storage.paths import (
+    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
+)
 from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows, members
 from tests.support import reading
 from tests.support.effort import quick_first
@@ -85,6 +91,25 @@ def test_any_jobs_give_what_they_were_given(tmp_path: Path, seed: int) -> None:
     ids = {(topic, seglog.PartitionLog.open(data_dir / f"{topic}-{number}").topic_id)
            for topic in {key.topic for key in truth} for number in range(3)}
     assert len(ids) == len({key.topic for key in truth})
+
+
+@pytest.mark.parametrize("name", [LOG_START_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT])
+def test_a_removed_log_leaves_nothing_to_a_new_one(tmp_path: Path, name: str) -> None:
+    """Its lines would hide the first records of the new log, or count them as compacted."""
+    rng, old, other = random.Random(1), TopicPartition("a", 0), TopicPartition("b", 0)
+    for key in (old, other):
+        written = Written(tmp_path, partitions=1)
+        written.task({key: make_rows(rng, 30)})
+        written.publish()
+    (tmp_path / name).write_bytes(encode_checkpoint(offset_lines({old: 20, other: 10})))
+    shutil.rmtree(tmp_path / "a-0")
+    written = Written(tmp_path, partitions=1)
+    written.task({key: make_rows(rng, 10) for key in (old, other)})
+    assert written.publish() == {old: (0, 10), other: (30, 40)}
+    assert read_offset_checkpoint(tmp_path / name) == {other: 10}
+    with seglog.open_data_dir(tmp_path) as opened:
+        rows = reading.read_rows(opened.logs[old])
+    assert [row["value"] for row in rows] == [row["value"] for row in written.rows[old]]
 
 
 def test_many_small_jobs_share_a_segment(tmp_path: Path) -> None:

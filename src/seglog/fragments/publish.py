@@ -31,8 +31,8 @@ from seglog.storage.lock import FileLock
 from seglog.storage.meta import encode_clean_shutdown_marker
 from seglog.storage.ownership import make_directories
 from seglog.storage.paths import (
-    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, JOB_FILE_PREFIX, LOCK_FILE,
-    RECOVERY_POINT_CHECKPOINT, DirectoryKind,
+    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, JOB_FILE_PREFIX,
+    LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryKind,
 )
 from seglog.storage.place import PlaceKind, identify, require_room_for_logs
 from seglog.storage.textfile import sync_path
@@ -148,12 +148,19 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
     for one in fragments:
         by_log.setdefault(one.topic_partition, []).append(one)
     ends: dict[TopicPartition, NewRecords] = {}
+    new = {key for key in by_log if not os.path.isdir(os.path.join(data_dir, str(key)))}
     for key, parts in sorted(by_log.items()):
         ends[key] = preparation.add_log(key, parts)
     for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
         known = read_offset_checkpoint(os.path.join(data_dir, name))
         known.update({key: end.end_offset for key, end in ends.items()})
         preparation.add_file(name, encode_checkpoint(offset_lines(dict(sorted(known.items())))))
+    for name in (LOG_START_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT):
+        # A log whose directory was removed by hand left its lines: a new one would begin there.
+        known = read_offset_checkpoint(os.path.join(data_dir, name))
+        others = {key: offset for key, offset in known.items() if key not in new}
+        if len(others) < len(known):
+            preparation.add_file(name, encode_checkpoint(offset_lines(others)))
     if stream is not None:
         streams[stream.query_id] = stream.batch_id
         preparation.add_file(_STREAMS, _BATCHES.encode(
