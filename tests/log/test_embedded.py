@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -118,6 +119,24 @@ def test_wrong_settings_touch_nothing(tmp_path: Path, wrong: dict[str, object],
     with pytest.raises(error):
         seglog.open(tmp_path / "d" / "t-0", **wrong)  # type: ignore[arg-type]
     assert not (tmp_path / "d").exists()
+
+
+def test_a_removed_log_leaves_nothing_to_a_new_one(tmp_path: Path) -> None:
+    """Its lines in the checkpoints are not those of a new log of its name, also after a crash."""
+    path, key = tmp_path / "a-0", TopicPartition("a", 0)
+    with seglog.open(tmp_path / "b-0") as other:
+        other.append_many([b"other"] * 10)
+        other.delete_before(3)
+        with seglog.open(path) as log:
+            log.append_many([b"old"] * 10)
+            log.delete_before(5)
+    shutil.rmtree(path)
+    with seglog.open(path) as log:
+        for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
+            assert read_offset_checkpoint(tmp_path / name)[key] == 0
+        assert log.append(b"new") == 0 and values(log) == [b"new"]
+    with seglog.open(tmp_path / "b-0") as other:
+        assert (other.log_start_offset, other.log_end_offset) == (3, 10)
 
 
 def test_columns_and_batches(tmp_path: Path) -> None:

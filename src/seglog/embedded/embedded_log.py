@@ -115,8 +115,11 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
           topic_id: uuid.UUID | None) -> UnifiedLog:
     """Loads the log with the directory's checkpoints and marker."""
     place, is_clean = os.path.join(directory.path, str(key)), directory.was_closed(key)
+    is_there = os.path.isdir(place)
+    if not is_there:
+        directory.forget(key)
     recovery_point = directory.recovery_point(key)
-    if not is_clean and os.path.isdir(place):
+    if is_there and not is_clean:
         cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate,
                           may_have_gaps=settings.compact or directory.may_have_gaps(key))
     return UnifiedLog.create(

@@ -145,6 +145,17 @@ class SharedDirectory(ProcessBound):
         """The offset below which records were deleted."""
         return self._offset(LOG_START_OFFSET_CHECKPOINT, key)
 
+    def forget(self, key: TopicPartition) -> None:
+        """The log is not there: what is known is of one that was removed. A new one of its name
+        would begin at that one's offsets. Raises KafkaStorageError."""
+        known = [offsets for found in (self._on_file, self._ended) for offsets in found.values()
+                 if key in offsets]
+        for offsets in known:
+            del offsets[key]
+        if known:
+            self._directory.forget_on_file(key)
+            self.checkpoint()  # before a crash could leave the new log beside the old lines
+
     def _offset(self, name: str, key: TopicPartition) -> int:
         return max(self._ended[name].get(key, self._on_file[name].get(key, 0)), 0)
 
