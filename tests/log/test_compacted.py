@@ -98,6 +98,19 @@ def test_put_get_delete(tmp_path: Path) -> None:
         log.latest(b"a")
 
 
+def test_tombstones_that_go_before_they_are_read(tmp_path: Path) -> None:
+    """Two rounds between two calls, as beside a nightly job that lists the keys."""
+    with seglog.open(tmp_path / "d" / "t-0", config={**COMPACT, "delete.retention.ms": 0}) as log:
+        log.append_many([(b"a", b"1"), (b"b", b"1")])
+        assert log.keys() == [b"a", b"b"]
+        log.append(None, key=b"a")
+        for value in (b"2", b"3"):
+            log.append(value, key=b"b")
+            log.compact()
+        assert [one.key for one in log.records()] == [b"b"]
+        assert log.keys() == [b"b"] and log.latest(b"a") is None
+
+
 def cleaners() -> set[threading.Thread]:
     """The running threads of cleaners, those of other tests included."""
     return {one for one in threading.enumerate() if "cleaner" in one.name}

@@ -73,7 +73,9 @@ class LatestOffsets:
                             offsets[key] = offset
             except OffsetOutOfRangeError:
                 continue  # the start of the log has moved meanwhile, or the log was truncated
-            self._next = stable
+            start, self._next = self._next, stable
+            if 0 < start < self._readers.replaced_to:
+                self._forget()  # a tombstone may have gone before it was read
 
     def _committed(self) -> int:
         """The offset up to which to read. Forgets what was read if the log was truncated below."""

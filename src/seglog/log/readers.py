@@ -171,12 +171,13 @@ class LogReaders:
     """The state that the readers of one log share. Safe from any thread.
 
     `generation` is odd while files are being changed. `current_view` may be older than the
-    segments; `view` is not.
+    segments; `view` is not. Below `replaced_to` records may have gone: cleaned segments replaced
+    others.
     """
 
     def __init__(self, files: LogFiles) -> None:
         self._files, self._segments = files, files.segments
-        self.generation = 0
+        self.generation = self.replaced_to = 0
         self._depth = 0
         self._mapped: weakref.WeakSet[OpenSegment] = weakref.WeakSet()  # with a map of the index
         self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
@@ -193,6 +194,7 @@ class LogReaders:
             self.generation += 1
         if cut_to is not None:
             self._cuts.append((self.generation, cut_to))
+            self.replaced_to = min(self.replaced_to, cut_to)
         # Open segments have recorded sizes, and the change itself reads what it leaves.
         self._forget_view()
         try:

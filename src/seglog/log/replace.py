@@ -31,9 +31,12 @@ def replace_segments(local: LocalLog, producers: ProducerStateManager,
     ascending = sorted(new, key=lambda one: one.base_offset)
     going = [segments.get(base) for base in sorted(set(old)) if base in segments]
     bases = {one.base_offset for one in ascending}
+    end = segments.higher_base(going[-1].base_offset) if going else None
     for segment in reversed(ascending):
         segment.rename(FileState.CLEANED, FileState.SWAP)
     with local.readers.changing():
+        local.readers.replaced_to = max(local.readers.replaced_to,
+                                        local.log_end_offset if end is None else end)
         segments.remove([one.base_offset for one in going])
         local.files.dismiss_checks([one.base_offset for one in (*going, *ascending)])
         for segment in going:
