@@ -161,6 +161,19 @@ def test_deleted_and_truncated_records(tmp_path: Path) -> None:
         assert log.latest(b"5") is None and log.latest(b"6") == b"6" and log.latest(b"2") == b"2"
 
 
+def test_keys_below_the_start_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                             ) -> None:
+    """With `compact,delete` keys may come and go for ever. Nor is the log read again for them."""
+    with seglog.open(tmp_path / "d" / "t-0", config=COMPACT) as log:
+        for number in range(10):
+            log.append(b"v", key=b"%d" % (number % 9))
+        assert len(log.keys()) == 9
+        log.delete_before(7)
+        monkeypatch.setattr(log, "to_arrow", None)
+        assert log.latest(b"3") is None and log.keys() == [b"7", b"8", b"0"]
+        assert len(log._latest._offsets) == 3
+
+
 def test_it_compacts_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While threads put and get; and a second log of the directory beside it."""
     monkeypatch.setattr("seglog.embedded.embedded_cleaning.CleanerConfig",

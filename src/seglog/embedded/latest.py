@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import takewhile
 
 from seglog.errors import OffsetOutOfRangeError
 from seglog.log.readers import LogReaders
@@ -25,6 +26,7 @@ class LatestOffsets:
         self._of, self._readers, self._lock = of, readers, threading.Lock()
         self._offsets: dict[bytes, int] = {}
         self._next = self._end = 0  # read completely below one, in part below the other
+        self._start = 0
         self._generation = readers.generation
 
     def value(self, key: bytes) -> bytes | None:
@@ -76,6 +78,15 @@ class LatestOffsets:
             start, self._next = self._next, stable
             if 0 < start < self._readers.replaced_to:
                 self._forget()  # a tombstone may have gone before it was read
+        self._drop_deleted()
+
+    def _drop_deleted(self) -> None:
+        """Drops the keys whose records the log's start has passed. They come first."""
+        start, offsets = self._of.log_start_offset, self._offsets
+        if start != self._start:
+            self._start = start
+            for key, _ in list(takewhile(lambda one: one[1] < start, offsets.items())):
+                del offsets[key]
 
     def _committed(self) -> int:
         """The offset up to which to read. Forgets what was read if the log was truncated below."""
