@@ -17,6 +17,7 @@ from seglog.errors import IllegalArgumentError, LogCleaningAbortedError, SeglogE
 from seglog.log.scheduler import MockScheduler, MockTime
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.recovery.index_files import TxnIndexFile
 from seglog.storage.producer_state import read_snapshot
 from tests.cleaner.support import (
     COLLIDING, NOW, SLOT, append, batch, batches, end_transaction, leftovers, opened, records, roll,
@@ -55,6 +56,24 @@ def test_the_last_of_each_key_stays(tmp_path: Path) -> None:
     log.close()
     again = opened(tmp_path / "t-0")
     assert [one.offset for one in records(again)] == [1, 2, 3, 4]
+
+
+def test_transaction_indexes_are_not_read_for_each_segment(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each segment asks all later ones for transactions that were aborted there."""
+    log, reads, read = opened(tmp_path / "t-0", internal_segment_bytes=150), 0, TxnIndexFile.read
+
+    def counted(self: TxnIndexFile) -> Any:
+        nonlocal reads
+        reads += 1
+        return read(self)
+
+    for number in range(50):
+        append(log, [(b"key %d" % number, bytes(60))])
+        roll(log)
+    monkeypatch.setattr(TxnIndexFile, "read", counted)
+    assert clean(log) == 50 and len(log.segments) == 51
+    assert reads <= 3 * 51
 
 
 def test_keys_with_one_hash_are_one_key(tmp_path: Path) -> None:

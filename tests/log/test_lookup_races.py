@@ -299,6 +299,22 @@ def test_readers_wait_for_a_deletion_that_took_the_segments_away(
     deleting.join(PATIENCE)
 
 
+@pytest.mark.parametrize("change", [None, rename, replace])
+def test_transactions_of_a_segment_that_had_none(
+        log: UnifiedLog, change: Callable[[UnifiedLog], None] | None) -> None:
+    """It is written to again after a truncation."""
+    for _ in range(3):
+        append(log)
+        log.roll()
+    assert log.collect_aborted_transactions(0, 3) == []
+    if change is not None:
+        change(log)
+        assert log.collect_aborted_transactions(0, 3) == []
+    log.truncate_to(2)
+    abort_one(log)
+    assert [one.producer_id for one in log.collect_aborted_transactions(0, 4)] == [7]
+
+
 def test_a_stream_decodes_what_was_open(log: UnifiedLog) -> None:
     """The file of a range may have another name, or none, when its records are decoded."""
     for _ in range(20):

@@ -143,14 +143,12 @@ class LocalReads:
     def _aborted(self, view: SegmentView, first_base: int, start_offset: int, upper_bound: int
                  ) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []
-        base: int | None = first_base
-        while base is not None:
+        for base in view.bases_from(first_base):
             for aborted in self._readers.aborted(view, base):
                 if aborted.last_offset >= start_offset and aborted.first_offset < upper_bound:
                     found.append(aborted)
                 if ends_search(aborted, upper_bound):
                     return found
-            base = view.higher(base)
         return found
 
 

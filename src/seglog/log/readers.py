@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import weakref
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TypeVar
 
@@ -43,6 +43,8 @@ _FILES_PER_SEGMENT: Final = 2
 _CUTS_KEPT: Final = 64
 #: How many aborted transactions of one segment stay in memory.
 _ABORTED_KEPT_MAX: Final = 4096
+#: Of how many segments it is known that they have none.
+_WITHOUT_ABORTED_MAX: Final = 1 << 16
 #: How often a read starts again without the lock.
 _ATTEMPTS: Final = 3
 
@@ -124,6 +126,10 @@ class SegmentView(SegmentTable):
         row = bisect_right(self._bases, offset)
         return self._bases[row - 1] if row else -1
 
+    def bases_from(self, base_offset: int) -> memoryview:
+        """The base offsets from that of a segment on."""
+        return self._bases[bisect_left(self._bases, base_offset):]
+
     def higher(self, base_offset: int) -> int | None:
         """Base offset of the next segment."""
         return None if base_offset >= self.active_base else self.higher_base(base_offset)
@@ -181,13 +187,17 @@ class LogReaders:
         self._depth = 0
         self._mapped: weakref.WeakSet[OpenSegment] = weakref.WeakSet()  # with a map of the index
         self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
+        # Closed segments without aborted transactions. A change of files replaces the set, so that
+        # a reader which overlaps adds to one that is no longer used.
+        self._without_aborted: set[int] = set()
         self._forget_view()
 
     @contextmanager
-    def changing(self, cut_to: int | None = None) -> Iterator[None]:
+    def changing(self, cut_to: int | None = None, replaced: Sequence[int] | None = None
+                 ) -> Iterator[None]:
         """Encloses every change of bytes that readers may know, in the thread that holds the log's
-        lock: truncations, which give the offset from which on bytes change, and replaced
-        segments."""
+        lock: truncations, which give the offset from which on bytes change, and replacements, with
+        the base offsets of old and new segments. With neither, anything may change."""
         self._detach_maps()
         self._depth += 1
         if self._depth == 1:
@@ -197,16 +207,22 @@ class LogReaders:
             self.replaced_to = min(self.replaced_to, cut_to)
         # Open segments have recorded sizes, and the change itself reads what it leaves.
         self._forget_view()
+        self._forget_aborted(replaced)
         try:
             yield
         finally:
             self._forget_view()
+            self._forget_aborted(replaced)
             self._depth -= 1
             if self._depth == 0:
                 self.generation += 1
 
     def _forget_view(self) -> None:
         self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+
+    def _forget_aborted(self, replaced: Sequence[int] | None) -> None:
+        self._without_aborted = (set() if replaced is None
+                                 else self._without_aborted.difference(replaced))
 
     def close(self) -> None:
         """Closes the files that no reader uses now: the log is closed."""
@@ -264,6 +280,10 @@ class LogReaders:
 
         Does not open its other files: Kafka creates indexes when they are opened.
         """
+        without = self._without_aborted
+        if base_offset in without and not self._files.is_closed and (
+                view.base_offsets is self._segments.base_offsets or base_offset in self._segments):
+            return []
         found = view.opened.get(base_offset)
         if found is not None and found.aborted is not None:
             return found.aborted
@@ -287,6 +307,8 @@ class LogReaders:
             self._check_kept(base_offset, found)
         if found is not None:
             found.keep_aborted(aborted)
+        if not aborted and base_offset != view.active_base and len(without) < _WITHOUT_ABORTED_MAX:
+            without.add(base_offset)
         return aborted
 
     def _check_kept(self, base_offset: int, found: OpenSegment | None) -> None:

@@ -34,7 +34,7 @@ def replace_segments(local: LocalLog, producers: ProducerStateManager,
     end = segments.higher_base(going[-1].base_offset) if going else None
     for segment in reversed(ascending):
         segment.rename(FileState.CLEANED, FileState.SWAP)
-    with local.readers.changing():
+    with local.readers.changing(replaced=[one.base_offset for one in (*going, *ascending)]):
         local.readers.replaced_to = max(local.readers.replaced_to,
                                         local.log_end_offset if end is None else end)
         segments.remove([one.base_offset for one in going])
