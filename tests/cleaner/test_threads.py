@@ -63,6 +63,28 @@ def test_the_number_of_threads_changes_nothing(
     assert seen or slots < 100, "groups were cleaned ahead"
 
 
+def test_a_transaction_over_many_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in it are cleaned in their turn, those after it again by all threads."""
+    log = opened(tmp_path / "t-0", internal_segment_bytes=500)
+    for number in range(30):
+        if number == 1:
+            append(log, [(b"in it", b"")], producer=11, sequence=0, transactional=True)
+        if number == 12:
+            end_transaction(log, 11, commit=True)
+        append(log, [(b"%d" % number, bytes(300))])
+    roll(log)
+    ahead: list[int] = []
+    real = cleaner_module._Ahead.clean
+
+    def clean(self: Any, group: Any) -> Any:
+        ahead.append(group[0])
+        return real(self, group)
+
+    monkeypatch.setattr(cleaner_module._Ahead, "clean", clean)
+    Cleaner(offset_map=OffsetMap(1 << 16), threads=2).clean(LogToClean.of(log))
+    assert len(log.segments) > 20 and max(ahead) == log.segments.base_offsets[-2]
+
+
 def test_keys_are_hashed_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as there is room for; the rest, and unusual batches, are read in their turn."""
     calls: list[int] = []

@@ -370,6 +370,7 @@ class Round:
                                              prepare, self.clean_segments, stop)) as results:
                 for group, one in results:
                     if one is None:
+                        stays_alone = not self.transactions.is_idle
                         continue
                     ahead.remove(one)
                     stays_alone = not self.transactions.is_idle
