@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from seglog.cleaner import CleanerConfig, LogCleaner
+from seglog.cleaner import CleanerConfig, LogCleaner, cleanable
 from seglog.cleaner.cleaning_states import ABORTED
 from seglog.cleaner.throttler import Throttler
-from seglog.errors import ConfigError, LogCleaningAbortedError
+from seglog.errors import ConfigError, KafkaStorageError, LogCleaningAbortedError
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
@@ -164,6 +164,48 @@ def test_what_the_file_system_refuses(world: World, number: int, is_offline: boo
             running.await_cleaned(KEY, 3)
             assert not running.channel.failed and calls > 2
     assert not leftovers(log) and not running.cleaner.manager.uncleanable_partitions(log.parent_dir)
+
+
+def test_too_many_open_files_while_a_log_is_chosen(
+        world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory stays online, and the log cleanable."""
+    log, real, calls = world.log(), cleanable.opened_log, 0
+
+    def opened(path: str) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return real(path)
+
+    monkeypatch.setattr(cleanable, "opened_log", opened)
+    with Running(world) as running:
+        manager = running.cleaner.manager
+        wait_for(lambda: manager.all_cleaner_checkpoints().get(KEY) == 3
+                 or log.context.failures.is_any_offline)
+        assert calls > 2 and not log.context.failures.is_any_offline
+        assert not manager.uncleanable_partitions(log.parent_dir)
+
+
+@pytest.mark.parametrize("number, is_offline", [(errno.EIO, True), (errno.EMFILE, False)])
+def test_retention_that_cannot_read_a_timestamp(world: World, monkeypatch: pytest.MonkeyPatch,
+                                                number: int, is_offline: bool) -> None:
+    log = world.log(cleanup_policy="compact,delete", retention_ms=1000, min_cleanable_dirty_ratio=1)
+    log.context.time.sleep(2000)
+    disk: Any = log.disk
+
+    def refused(name: str, position: int, size: int) -> bytes:
+        raise OSError(number, os.strerror(number), name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "read", refused)
+        with pytest.raises(KafkaStorageError) as caught:
+            log.delete_old_segments()
+        assert caught.value.errno == number
+    assert log.context.failures.is_any_offline == is_offline
+    if not is_offline:
+        with Running(world):
+            wait_for(lambda: log.log_start_offset == 3)
 
 
 def test_a_shutdown_does_not_wait_for_a_round(world: World) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from seglog.errors import (
     IllegalStateError, KafkaStorageError, LogCleaningAbortedError,
     UnknownTopicOrPartitionError,
 )
+from seglog.manager import clean_loading
 from seglog.manager.moves import MoveState
 from seglog.model import TopicPartition
 from tests.cleaner.support import append, leftovers, records, roll
@@ -39,6 +42,26 @@ def test_it_compacts_by_itself(roots: list[Path]) -> None:
     with manager_of(roots[0], scheduled=False) as manager:
         assert entries(roots[0] / CLEANER) == {T0: 6}
         assert [one.offset for one in records(manager.get_log(T0) or log)] == [1, 3, 4, 5]
+
+
+def test_a_log_that_does_not_open(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many open files do not end the cleaner's thread."""
+    with manager_of(roots[0], scheduled=False) as manager:
+        new_log(manager, roots[0])
+    real, calls = clean_loading.load_unified_log, 0
+
+    def opened(path: str, *args: Any, **how: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return real(path, *args, **how)
+
+    monkeypatch.setattr(clean_loading, "load_unified_log", opened)
+    with manager_of(roots[0]) as manager:
+        cleaner = manager._state.cleaning.cleaner
+        wait_for(lambda: cleaned(roots[0], 6)() or cleaner.dead_thread_count > 0)
+        assert calls > 2 and not cleaner.dead_thread_count and manager.is_log_dir_online(roots[0])
 
 
 def test_a_truncation_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ LogToClean)."""
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import NamedTuple
-
 
 from seglog.errors import IllegalArgumentError
 from seglog.log.local_reads import public_error
@@ -44,6 +44,10 @@ def log_segments(log: UnifiedLog, start: int, end: int) -> list[int]:
     return log.segments.bases(log.segments.rows(start, end))
 
 
+def _reading(log: UnifiedLog) -> AbstractContextManager[None]:
+    return log.guarded(f"Error while reading {log.topic_partition} for its cleaning", reads=True)
+
+
 def _non_active_from(log: UnifiedLog, start: int) -> list[int]:
     active = log.active.base_offset
     return [] if start > active else log_segments(log, start, active)
@@ -63,7 +67,7 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None = None,
     range ends at the last stable offset, the active segment, and the first segment with a record
     younger than `min.compaction.lag.ms`.
     """
-    with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
+    with log.lock, _reading(log):
         log.check_open()
         log.update_files()
         first, is_reset = _first_dirty(log, last_clean_offset)
@@ -113,7 +117,7 @@ def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int,
     CorruptRecordError where a segment does not begin with a batch.
     """
     due = now_ms - max(log.config.max_compaction_lag_ms, 0)
-    with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
+    with log.lock, _reading(log):
         log.check_open()
         log.update_files()
         found = {}

@@ -113,7 +113,7 @@ class Cleaner:
         # A record goes because a later one has its key. After a power cut that one must be there,
         # though the group of its segment is swapped in last. Kafka syncs only what it writes.
         log.sync_to(end)
-        with log.lock, log.guarded(f"Error while cleaning {log.topic_partition}"):
+        with log.lock, log.guarded(f"Error while cleaning {log.topic_partition}", reads=True):
             groups = group_segments_by_size(
                 log, log_segments(log, 0, end), log.config.segment_size,
                 log.config.segment_index_bytes, upper_bound)

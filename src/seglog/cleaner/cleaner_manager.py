@@ -143,9 +143,11 @@ class LogCleanerManager(ProcessBound):
                   stats: PreCleanStats) -> LogToClean | None:
         try:
             found = self._measured(log, last_clean, now_ms, stats)
+        except KafkaStorageError as error:
+            if error.code not in (OFFLINE, CLOSED):  # too many open files, say
+                _logger.info("The next choice considers %s again: %s", log.topic_partition, error)
+            return None  # else its directory has failed, or it was deleted meanwhile
         except Exception as error:
-            if isinstance(error, KafkaStorageError) and error.code in (OFFLINE, CLOSED):
-                return None  # its directory has failed, or it was deleted meanwhile
             raise LogCleaningError("Failed to calculate log cleaning stats for partition "
                                    f"{log.topic_partition}", log) from error
         return found if found.total_bytes else None

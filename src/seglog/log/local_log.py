@@ -320,7 +320,7 @@ class LocalLog:
         """Syncs the segments with offsets below `offset` that are not flushed yet; the recovery
         point stays. Raises KafkaStorageError."""
         with self.guarded_as(f"Error while syncing log for {self.topic_partition} in dir "
-                             f"{self.parent_dir} up to offset {offset}"):
+                             f"{self.parent_dir} up to offset {offset}", reads=True):
             if offset > (start := self.recovery_point):
                 self.files.flush(start, offset, self.flush_timer)
 

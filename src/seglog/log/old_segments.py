@@ -58,12 +58,14 @@ class OldSegments:
 
     def _delete(self, rule: Rule) -> int:
         local = self._local
-        with (local.guarded(f"Error while deleting segments for {local.topic_partition}"),
-              local.lock):
-            local.check_open()  # its files may belong to another log by now
-            local.update_files()
-            bases = self._deletable(rule)
-            return self._delete_segments(bases, rule) if bases else 0
+        message = f"Error while deleting segments for {local.topic_partition}"
+        with local.lock:
+            with local.guarded(message, reads=True):
+                local.check_open()  # its files may belong to another log by now
+                local.update_files()
+                bases = self._deletable(rule)
+            with local.guarded(message):
+                return self._delete_segments(bases, rule) if bases else 0
 
     def _deletable(self, rule: Rule) -> list[int]:
         """Base offsets from the oldest segment up to the first that stays."""

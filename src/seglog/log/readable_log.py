@@ -240,9 +240,9 @@ class ReadableLog(ProcessBound):
         """The time of the log's clock."""
         return self._local.now_ms()
 
-    def guarded(self, message: str) -> AbstractContextManager[None]:
+    def guarded(self, message: str, *, reads: bool = False) -> AbstractContextManager[None]:
         """See LocalLog."""
-        return self._local.guarded(message)
+        return self._local.guarded(message, reads=reads)
 
     def check_open(self) -> None:
         """Raises KafkaStorageError if the log was closed or deleted."""

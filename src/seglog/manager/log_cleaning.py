@@ -14,7 +14,7 @@ from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.config import CleanerConfig
 from seglog.cleaner.log_cleaner import LogCleaner
 from seglog.config import BrokerConfig, LogConfig
-from seglog.errors import ConfigError, KafkaStorageError
+from seglog.errors import ConfigError, SeglogError
 from seglog.log.context import LogContext
 from seglog.log.log_dir_failures import CLOSED, OFFLINE
 from seglog.log.unified_log import UnifiedLog
@@ -52,10 +52,12 @@ class _ServedLogs:
         for key in self.compacted_partitions():
             try:
                 log = self._table.get(key)
-            except KafkaStorageError as error:
-                if error.code not in (CLOSED, OFFLINE):
-                    raise
-                continue  # its directory has just failed
+            except SeglogError as error:
+                # Its directory has just failed; or the process has too many files open, which must
+                # not end the cleaner's thread.
+                if getattr(error, "code", None) not in (CLOSED, OFFLINE):
+                    _log.warning("%s is not compacted now: it cannot be opened: %s", key, error)
+                continue
             if isinstance(log, UnifiedLog):  # not the result of a custom `load`
                 yield key, log
 
