@@ -286,6 +286,22 @@ def test_on_demand(world: World) -> None:
     assert len(none.cleaner.clean_now(log)) == 1  # no room for a key: does not loop
 
 
+def test_on_demand_beside_a_fast_writer(world: World) -> None:
+    """What it adds is left to the next call."""
+    log, running, written = world.log(), Running(world), 0
+
+    def write(size: int) -> None:
+        nonlocal written
+        written += 1
+        assert written < 50
+        append(log, [(b"key 0", b"%d" % written)])
+        roll(log)
+
+    assert len(running.cleaner.clean_now(log, write)) == 1 and world.checkpoint() == {KEY: 3}
+    end = log.log_end_offset
+    assert len(running.cleaner.clean_now(log)) == 1 and world.checkpoint() == {KEY: end}
+
+
 def test_on_demand_of_a_damaged_log(world: World) -> None:
     log = world.log()
     damage(log)

@@ -153,7 +153,8 @@ class LogCleaner(ProcessBound):
         `threads` - 1 others. Returns the statistics of each round. More than one is needed if the
         keys do not fit the offset map.
 
-        `on_read` gets the bytes of each read, in any of the threads, one at a time.
+        `on_read` gets the bytes of each read, in any of the threads, one at a time. What becomes
+        cleanable meanwhile is left to the next call: a writer may be faster.
 
         Waits for a round in the background first. Raises the exceptions of `Cleaner.do_clean`, and
         LogCleaningAbortedError if the cleaner is shut down.
@@ -174,18 +175,20 @@ class LogCleaner(ProcessBound):
     def _clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None,
                    threads: int) -> list[CleanerStats]:
         rounds: list[CleanerStats] = []
+        goal: int | None = None
         self._check_running()
         while (found := self.manager.grab(log, self.time.milliseconds())) is not None:
             start = found.first_dirty_offset
             end, log_dir = start, log.parent_dir
+            goal = found.first_uncleanable_offset if goal is None else goal
             try:
                 end, stats = self.round(len(self.threads), found, self._check_running, on_read,
                                         threads)
                 rounds.append(stats)
             finally:
                 self.manager.done_cleaning(log, log_dir, end)
-            if end <= start:
-                break  # a map without room for a key
+            if end >= goal or end <= start:
+                break  # done, or a map without room for a key
         return rounds
 
     def round(self, cleaner_id: int, cleanable: LogToClean, check: Callable[[], object],
