@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seglog.cleaner import Cleaner, CleanerConfig
+from seglog.cleaner import Cleaner, CleanerConfig, cleaner_manager
 from seglog.cleaner.cleaner import SegmentSource
 from seglog.cleaner.cleaner_manager import LogCleanerManager
 from seglog.cleaner.log_cleaner import LogCleaner
@@ -125,6 +127,39 @@ def test_a_failure_concerns_the_log_that_failed(
     with Running(world) as running:
         running.await_cleaned(KEY, 3)
         assert not running.cleaner.manager.uncleanable_partitions(log.parent_dir)
+
+
+def test_a_busy_log_holds_up_no_other(world: World) -> None:
+    """An append of records that come slowly has the lock of its log."""
+    busy, other = world.log("busy-0"), world.log("other-0")
+    with Running(world) as running, busy.lock:
+        time.sleep(.2)  # the cleaner's thread waits for that lock
+        calls = [partial(running.cleaner.clean_now, other),
+                 partial(running.cleaner.manager.abort_cleaning, other.topic_partition)]
+        threads = [threading.Thread(target=call) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        is_free = [not thread.is_alive() for thread in threads]
+    assert is_free == [True, True]
+
+
+@pytest.mark.parametrize("begins", [
+    lambda world: world.grabbed(), lambda world: world.manager.grab(world.logs.of[KEY], NOW)])
+def test_a_round_that_ends_while_the_log_is_measured(
+        world: World, monkeypatch: pytest.MonkeyPatch, begins: Callable[[World], object]) -> None:
+    """It is not cleaned again from where that one began."""
+    log, real = world.log(), cleaner_manager.max_compaction_delay
+
+    def measured(*args: Any) -> int:
+        monkeypatch.undo()
+        delay = real(*args)
+        Running(world).cleaner.clean_now(log)
+        return delay
+
+    monkeypatch.setattr(cleaner_manager, "max_compaction_delay", measured)
+    assert begins(world) is None and world.manager.cleaning_state(KEY) is None
 
 
 def test_the_checkpoint_of_a_log_is_in_its_directory(world: World) -> None:

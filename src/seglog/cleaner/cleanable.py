@@ -126,8 +126,8 @@ def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int,
             key = base, segment.extent.size
             found[key] = seen[key] if key in seen else _first_batch_timestamp(segment)
             log.segments.release(segment)
-    seen.clear()
-    seen.update(found)
+        seen.clear()
+        seen.update(found)
     return due - min([one for one in found.values() if one > 0] + [due])
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,9 +70,8 @@ class PreCleanStats:
 class LogCleanerManager(ProcessBound):
     """The state of each partition, the checkpoints and the uncleanable partitions, under one lock.
 
-    A caller that holds the lock of a log must not call these methods, unless the partition is
-    paused or `CleanedLogs.serves` is False: the choice of a log takes the logs' locks under this
-    lock.
+    It waits for no log's lock under its own: an append may hold one for as long as it waits for its
+    records. A caller that holds the lock of a log must not call methods that wait for a round.
     """
 
     def __init__(self, directories: Iterable[CheckpointDirectory], logs: CleanedLogs) -> None:
@@ -100,16 +99,19 @@ class LogCleanerManager(ProcessBound):
             self.time_of_last_run_ms = now_ms
             last_clean = self._checkpoints.all()
             # A round whose end no checkpoint can hold would begin again for ever.
-            dirty = [found for key, log in logs if has_line(key) and self._may_begin(key, log)
-                     and (found := self._to_clean(log, _of(last_clean, log), now_ms, stats))]
-            self.dirtiest_log_cleanable_ratio = max(
-                (one.cleanable_ratio for one in dirty), default=0.0)
-            due = [one for one in dirty if one.is_due]
-            stats.cleanable_partitions = len(due)
-            filthiest = max(due, key=lambda one: one.cleanable_ratio, default=None)
-            if filthiest is not None:
-                self._states.begin(filthiest.topic_partition)
-            return filthiest, stats
+            idle = [log for key, log in logs if has_line(key) and self._may_begin(key, log)]
+        dirty = [found for log in idle
+                 if (found := self._to_clean(log, _of(last_clean, log), now_ms, stats))]
+        self.dirtiest_log_cleanable_ratio = max(
+            (one.cleanable_ratio for one in dirty), default=0.0)
+        due = [one for one in dirty if one.is_due]
+        stats.cleanable_partitions = len(due)
+        for one in sorted(due, key=lambda one: one.cleanable_ratio, reverse=True):
+            with self._lock:
+                if self._may_begin(one.topic_partition, one.log) and self._is_current(one):
+                    self._states.begin(one.topic_partition)
+                    return one, stats
+        return None, stats
 
     def grab(self, log: UnifiedLog, now_ms: int) -> LogToClean | None:
         """Takes one log for a round, however dirty it is; waits for a round or a pause to end.
@@ -119,21 +121,38 @@ class LogCleanerManager(ProcessBound):
         moved.
         """
         key = log.topic_partition
-        with self._changed:
-            while not self._states.is_idle(key):
-                log.check_current()
-                self._changed.wait(_WAIT_SECONDS)
-            log.check_current()
-            if not self._logs.serves(log):
-                # It leaves the table before its directory is renamed; a new log may follow.
-                if not self._logs.has(key) or _was_deleted(log):
-                    raise UnknownTopicOrPartitionError(f"{key} was deleted")
-                raise IllegalStateError(f"{key} is being moved to another data directory")
-            found = self._measured(log, self._checkpoints.get(log.parent_dir, key), now_ms)
+        while True:
+            with self._changed:
+                while not self._states.is_idle(key):
+                    log.check_current()
+                    self._changed.wait(_WAIT_SECONDS)
+                self._check_served(log)
+                last_clean = self._last_clean(log)
+            found = self._measured(log, last_clean, now_ms)
             if not found.cleanable_bytes:
                 return None
-            self._states.begin(key)
-            return found
+            with self._lock:
+                self._check_served(log)
+                if self._states.is_idle(key) and self._is_current(found):
+                    self._states.begin(key)
+                    return found
+
+    def _check_served(self, log: UnifiedLog) -> None:
+        key = log.topic_partition
+        log.check_current()
+        if not self._logs.serves(log):
+            # It leaves the table before its directory is renamed; a new log may follow.
+            if not self._logs.has(key) or _was_deleted(log):
+                raise UnknownTopicOrPartitionError(f"{key} was deleted")
+            raise IllegalStateError(f"{key} is being moved to another data directory")
+
+    def _is_current(self, found: LogToClean) -> bool:
+        """Whether no round and no truncation has come between, since the log was measured."""
+        return (self._last_clean(found.log) in (None, found.first_dirty_offset)
+                and found.log.segment_truncations == found.truncations)
+
+    def _last_clean(self, log: UnifiedLog) -> int | None:
+        return self._checkpoints.get(log.parent_dir, log.topic_partition)
 
     def _may_begin(self, key: TopicPartition, log: UnifiedLog) -> bool:
         return (log.config.compact and self._states.is_idle(key) and self._logs.serves(log)
@@ -155,32 +174,33 @@ class LogCleanerManager(ProcessBound):
     def _measured(self, log: UnifiedLog, last_clean: int | None, now_ms: int,
                   stats: PreCleanStats | None = None) -> LogToClean:
         offsets = cleanable_offsets(log, last_clean, now_ms)
-        if offsets.force_update_checkpoint:
-            self.update_checkpoints(log.parent_dir,
-                                    add=(log.topic_partition, offsets.first_dirty_offset))
-        delay_ms = max_compaction_delay(log, offsets.first_dirty_offset, now_ms,
-                                        self._first_timestamps.setdefault(log, {}))
+        with self._lock:
+            if (offsets.force_update_checkpoint and self._logs.serves(log)
+                    and self._last_clean(log) == last_clean):
+                self.update_checkpoints(log.parent_dir,
+                                        add=(log.topic_partition, offsets.first_dirty_offset))
+            seen = self._first_timestamps.setdefault(log, {})
+        delay_ms = max_compaction_delay(log, offsets.first_dirty_offset, now_ms, seen)
         if stats is not None:
             stats.update_max_compaction_delay(delay_ms)
         return LogToClean(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset,
                           delay_ms > 0)
 
-    @contextlib.contextmanager
-    def deletable_logs(self) -> Iterator[list[UnifiedLog]]:
-        """Compacted logs without other work in progress, for a pass of retention. Includes those
-        without `delete`, which may have segments below their start offsets."""
-        logs = list(self._logs.compacted())
-        with self._lock:
-            found = [log for key, log in logs if self._may_begin(key, log)]
-            for log in found:
-                self._states.begin(log.topic_partition)
-        try:
-            yield found
-        finally:
-            with self._changed:
-                for log in found:
-                    self._states.end(log.topic_partition)
-                self._changed.notify_all()
+    def deletable_logs(self) -> Generator[UnifiedLog]:
+        """Compacted logs without other work in progress, for a pass of retention; each is in
+        progress until the next. (In Kafka all are at once.) Includes those without `delete`, which
+        may have segments below their start offsets."""
+        for key, log in list(self._logs.compacted()):
+            with self._lock:
+                if not self._may_begin(key, log):
+                    continue
+                self._states.begin(key)
+            try:
+                yield log
+            finally:
+                with self._changed:
+                    self._states.end(key)
+                    self._changed.notify_all()
 
     @contextlib.contextmanager
     def paused_for_retention(self, logs: Sequence[Log]) -> Iterator[list[Log]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -287,7 +288,7 @@ class CleanerThread(threading.Thread):
                 raise
             except Exception as error:
                 raise LogCleaningError(str(error), cleanable.log) from error
-        with self._manager.deletable_logs() as logs:
+        with contextlib.closing(self._manager.deletable_logs()) as logs:
             for log in logs:
                 self._check()
                 self._delete_old_segments(log)
