@@ -88,6 +88,21 @@ def test_keys_with_one_hash_are_one_key(tmp_path: Path) -> None:
         (b"other", b"kept"), (second, b"kept")]
 
 
+def test_tombstones_that_stay_for_ever(tmp_path: Path) -> None:
+    """The sum of now and the longest `delete.retention.ms` is no time, and so no horizon."""
+    log = opened(tmp_path / "t-0", delete_retention_ms=2**63 - 1)
+    append(log, [(b"a", b"1"), (b"b", None), (b"c", b"1")])
+    append(log, [(b"a", None)])
+    append(log, [(b"d", b"1")], producer=7, sequence=0, transactional=True)
+    end_transaction(log, 7, commit=True)
+    append(log, [(b"d", b"2")])
+    roll(log)
+    for _ in range(2):
+        assert clean(log) == 7
+        assert [one.key for one in records(log) if one.value is None] == [b"b", b"a"]
+        assert not any(one.has_delete_horizon for one in batches(log))
+
+
 def test_a_tombstone_goes_at_its_horizon(tmp_path: Path) -> None:
     log, cleaner, end = three_batches(tmp_path), Cleaner(offset_map=OffsetMap(1 << 16)), None
     for now, has_tombstone in ((NOW, True), (NOW + 49_999, True), (NOW + 50_000, False)):

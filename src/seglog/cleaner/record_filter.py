@@ -16,6 +16,7 @@ from seglog.cleaner.chunks import Chunk
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
 from seglog.errors import IllegalStateError, SeglogError
+from seglog.java.numbers import wrap_int64
 from seglog.log.batch_builder import NO_TIMESTAMP, RecordBatchBuilder, attributes_of
 from seglog.log.deep_records import (
     HEADER_BYTES, legacy_records, plain_or_readable, refused_record,
@@ -32,7 +33,6 @@ _PREFIX = struct.Struct(">qiibI")       # base offset, length, leader epoch, mag
 _FIELDS = struct.Struct(">hiqqqhii")    # attributes to record count, which the CRC covers
 _LENGTH_OF_EMPTY: Final = 49
 _NO_PRODUCER_ID: Final = -1
-_INT64_MAX: Final = 2**63 - 1
 _REMAINING = "Error checking for remaining bytes after reading batch"
 
 
@@ -99,11 +99,11 @@ class RecordFilter:
     def begin(self, rules: Rules) -> None:
         """Starts the next segment."""
         self._batches.begin(b"", uses_marks=False)  # the last one's buffer is released
-        self.rules, horizon = rules, rules.now_ms + rules.delete_retention_ms
+        self.rules = rules
         producers = sorted(rules.last_records)
         last = [rules.last_records[one].last_data_offset for one in producers]
         self._batches.rule(
-            now_ms=rules.now_ms, new_horizon=horizon if horizon <= _INT64_MAX else -1,
+            now_ms=rules.now_ms, new_horizon=self._new_horizon(),
             upper_bound=rules.upper_bound, producers=producers,
             last_offsets=[-1 if one is None else one for one in last])
 
@@ -171,7 +171,8 @@ class RecordFilter:
             self._batches.write(_empty(batch), batch.last_offset)
 
     def _new_horizon(self) -> int:
-        return self.rules.now_ms + self.rules.delete_retention_ms
+        """Negative, and then none, if it is beyond Java's long."""
+        return wrap_int64(self.rules.now_ms + self.rules.delete_retention_ms)
 
     def _is_last_of_producer(self, batch: BatchHeader) -> bool:
         """Whether the producer's state is in this batch: its last data, or for a producer without
