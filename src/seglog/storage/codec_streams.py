@@ -37,6 +37,9 @@ def _underflow() -> StreamError:
 
 
 class _Source(Protocol):
+    """A stream of one codec. It keeps what it has decompressed as views: cutting pieces of some KiB
+    off the bytes of a large block would copy the rest each time."""
+
     def read(self, count: int) -> bytes:
         """At most `count` bytes; none at the end of the stream."""
 
@@ -137,7 +140,7 @@ class _Snappy:
     _CHUNK_BYTES_MAX = 512 << 20
 
     def __init__(self, data: bytes, magic: int) -> None:
-        self._data, self._at, self._chunk = data, self._HEADER_BYTES, b""
+        self._data, self._at, self._chunk = data, self._HEADER_BYTES, memoryview(b"")
         if not data:
             raise StreamError("org.xerial.snappy.SnappyIOException",
                               "[EMPTY_INPUT] Cannot decompress empty stream")
@@ -145,7 +148,7 @@ class _Snappy:
             self._chunk, self._at = self._uncompress(data), len(data)
 
     @staticmethod
-    def _uncompress(block: bytes) -> bytes:
+    def _uncompress(block: bytes) -> memoryview:
         if not block:
             raise _io("PARSING_ERROR(2)")
         try:
@@ -157,12 +160,12 @@ class _Snappy:
         try:
             if size > _BYTES_MAX:
                 raise _io("FAILED_TO_UNCOMPRESS(5)")
-            return bytes(cramjam.snappy.decompress_raw(block))
+            return memoryview(cramjam.snappy.decompress_raw(block))
         except cramjam.DecompressionError:
             raise _io("FAILED_TO_UNCOMPRESS(5)") from None
 
     def read(self, count: int) -> bytes:
-        pieces: list[bytes] = []
+        pieces: list[memoryview] = []
         while count > 0 and (self._chunk or self._next_chunk()):
             pieces.append(self._chunk[:count])
             self._chunk = self._chunk[count:]
@@ -215,7 +218,7 @@ class _Lz4:
 
     def __init__(self, data: bytes, magic: int) -> None:
         checked = magic > 0  # writers of magic 0 got the header's checksum wrong
-        self._data, self._block, self._done = data, b"", False
+        self._data, self._block, self._done = data, memoryview(b""), False
         if len(data) < 6:
             raise _io("Stream ended prematurely")
         if data[:4] != self._MAGIC:
@@ -254,9 +257,9 @@ class _Lz4:
 
     def read(self, count: int) -> bytes:
         if not self._done and not self._block:
-            self._block = self._next_block()
+            self._block = memoryview(self._next_block())
         piece, self._block = self._block[:count], self._block[count:]
-        return piece
+        return bytes(piece)
 
     def _next_block(self) -> bytes:
         data, at = self._data, self._at
@@ -301,7 +304,7 @@ class _Zstd:
     _HEADER = _MAGIC + b"\x00\x68"
 
     def __init__(self, data: bytes, magic: int) -> None:
-        self._data, self._at, self._frame = data, 0, b""
+        self._data, self._at, self._frame = data, 0, memoryview(b"")
         self._is_cut = False
         # Where the last input chunk that Java reads begins. If a frame ended in it, Java treats the
         # end of the input as the end of the stream.
@@ -309,11 +312,11 @@ class _Zstd:
 
     def read(self, count: int) -> bytes:
         while not self._frame and self._at < len(self._data) and not self._is_cut:
-            self._frame = self._next_frame()
+            self._frame = memoryview(self._next_frame())
         if not self._frame and self._is_cut and self._at <= self._last_input:
             raise StreamError("com.github.luben.zstd.ZstdIOException", "Truncated source")
         piece, self._frame = self._frame[:count], self._frame[count:]
-        return piece
+        return bytes(piece)
 
     def _next_frame(self) -> bytes:
         """The content of the next frame; of a truncated frame, the part that exists."""

@@ -341,7 +341,8 @@ def check_lz4_block(block: memoryview, block_bytes: int) -> None:
     """
     descriptor = bytes((0x60 | _LZ4_BLOCK_CHECKSUM, block_bytes.bit_length() - 9 << 3))
     header = _LZ4_MAGIC + descriptor + bytes((xxh32_short(descriptor) >> 8 & 0xFF,))
-    cramjam.lz4.decompress_into(b"".join((header, block, _LZ4_END)), bytearray(block_bytes))
+    room = bytearray(min(block_bytes, LZ4_RATIO_MAX * len(block)))
+    cramjam.lz4.decompress_into(b"".join((header, block, _LZ4_END)), room)
 
 
 def xxh32_short(data: Buffer) -> int:

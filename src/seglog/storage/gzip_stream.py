@@ -43,10 +43,14 @@ class GzipStream:
         self._input, self._at = self._data[at:self._at], max(at, self._at)
         self._inflater, self._checksum, self._size = zlib.decompressobj(-15), 0, 0
 
-    def _take(self, at: int, count: int) -> bytes:
-        if at + count > len(self._data):
+    def _require(self, end: int) -> int:
+        """`end`, if so many bytes exist."""
+        if end > len(self._data):
             raise StreamError("java.io.EOFException", None)
-        return self._data[at:at + count]
+        return end
+
+    def _take(self, at: int, count: int) -> bytes:
+        return self._data[at:self._require(at + count)]
 
     def _header(self, start: int) -> int:
         """Where the data of the member at `start` begins."""
@@ -62,7 +66,7 @@ class GzipStream:
         for flag in (self._NAME, self._COMMENT):
             if flags & flag:
                 end = self._data.find(b"\0", at)
-                at = len(self._take(0, (end if end >= 0 else len(self._data)) + 1))
+                at = self._require((end if end >= 0 else len(self._data)) + 1)
         if flags & self._HEADER_CHECKSUM:
             found, = struct.unpack("<H", self._take(at, 2))
             if found != zlib.crc32(self._data[start:at]) & 0xFFFF:
