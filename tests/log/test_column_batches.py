@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,6 +117,34 @@ def test_wrong_columns() -> None:
             ({}, ValueError, "no column to encode"), (5, TypeError, "int has neither")):
         with pytest.raises(error, match=message):
             encode_batches(data)
+
+
+@pytest.mark.parametrize("column", ["key", "value", "headers"])
+def test_a_bytearray_that_another_thread_shrinks(column: str) -> None:
+    """Between any two calls: the record has all of it, or nothing, and never other memory."""
+    found: set[bytes | None] = set()
+    step, ended = 0, False
+    while not ended:
+        step += 1
+        left, ended, changing = step, True, bytearray(b"v" * 40)
+        cell = [("h", changing)] if column == "headers" else changing
+
+        def shrink(*_: object, changing: bytearray = changing) -> None:
+            nonlocal left, ended
+            left -= 1
+            if left == 0:
+                ended = False
+                with contextlib.suppress(BufferError):  # it is being read
+                    changing.clear()
+
+        sys.setprofile(shrink)
+        try:
+            data = encode_batches({column: [cell]})
+        finally:
+            sys.setprofile(None)
+        record, = _records(data)
+        found.add(record.headers[0][1] if column == "headers" else getattr(record, column))
+    assert found == {b"v" * 40, b""}
 
 
 def test_wrong_options() -> None:

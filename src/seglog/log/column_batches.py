@@ -175,14 +175,16 @@ def _times(name: str, column: NDArray[Any]) -> ColumnSource:
 
 
 def _values(name: str, values: list[Any]) -> ColumnSource:
-    parts = [b"" if value is None else value for value in values]
     try:
-        ends = itertools.accumulate((memoryview(part).nbytes for part in parts), initial=0)
-        offsets = np.fromiter(ends, np.int64, len(parts) + 1)
+        # A copy of what can change, because the sizes must be those of the content.
+        parts = [value if type(value) is bytes else
+                 b"" if value is None else bytes(memoryview(value)) for value in values]
     except TypeError:
         for value in values:
             check_bytes(f"each {name}", value)
         raise
+    offsets = np.fromiter(itertools.accumulate(map(len, parts), initial=0), np.int64,
+                          len(parts) + 1)
     valid = _validity(np.array([value is not None for value in values], bool))
     content = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
     return buffer_source(name, "Z", len(parts), [offsets, content], valid)
