@@ -98,8 +98,11 @@ def test_a_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = prometheus.CollectorRegistry()
     monkeypatch.setattr(prometheus, "REGISTRY", registry)
     assert "(9404)" in metrics
-    run(metrics.replace("start_http_server(9404)", "served = start_http_server(0)"))
-    assert b"users" in prometheus.generate_latest(registry)
+    names["scraped"] = lambda: prometheus.generate_latest(registry)
+    assert metrics.endswith("    ...\n")  # while the manager runs
+    run(metrics.replace("start_http_server(9404)", "served = start_http_server(0)").replace(
+        "    ...\n", "    page = scraped()\n"))
+    assert b'kafka_log_log_logendoffset{partition="1",topic="users"} 3.0' in names["page"]
     server, thread = names["served"]
     server.shutdown()
     thread.join()
