@@ -27,6 +27,8 @@ static slg_status read_header(slg_walk *walk, int64_t position, int32_t size, sl
 
 slg_status slg_walk_next(slg_walk *walk, slg_error *error) {
     const int64_t position = walk->position;
+    walk->valid = false;
+    walk->records_left = 0;
     if (walk->end - position <= SLG_PREFIX_AND_MAGIC_SIZE) {
         return SLG_END;
     }
@@ -44,8 +46,6 @@ slg_status slg_walk_next(slg_walk *walk, slg_error *error) {
     walk->batch =
         (slg_batch){.position = position, .size = size, .magic = slg_load_i8(data + SLG_MAGIC_AT)};
     walk->batch.base_offset = walk->batch.last_offset = slg_load_i64(data);
-    walk->valid = false;
-    walk->records_left = 0;
     return walk->batch.magic < 0 ? SLG_OK : read_header(walk, position, size, error);
 }
 
@@ -223,6 +223,7 @@ static slg_status enter_message(slg_walk *walk, const uint8_t *data, slg_error *
 slg_status slg_walk_enter(slg_walk *walk, slg_error *error) {
     const slg_batch *batch = &walk->batch;
     const uint8_t *data = slg_window_at(walk->window, batch->position);
+    walk->records = slg_cursor_of(NULL, 0);
     walk->records_left = 0;
     walk->single = false;
     if (batch->magic < 0) {

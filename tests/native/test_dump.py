@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seglog._native import dump as native
-from seglog.errors import CorruptDataError, InvalidRecordError, SeglogError
+from seglog.errors import CorruptDataError, DecompressionError, InvalidRecordError, SeglogError
 from seglog.storage.codecs import decompress
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
@@ -186,6 +186,49 @@ def test_the_walk_gives_the_facts(golden: Path) -> None:
         assert last_offsets[-1] + 1 == count
         assert native.last_offset_at(fd, size, positions[3], 1 << 20) == last_offsets[3]
         assert native.last_offset_at(fd, size, positions[3], 40) is None
+
+
+def test_there_is_no_batch_to_enter(tmp_path: Path) -> None:
+    """Before the first one, and after a log that another process changes has ended there."""
+    path = tmp_path / "0.log"
+    data = one_batch([Record(offset=n, timestamp=5, key=b"k", value=bytes(300)) for n in range(3)])
+    path.write_bytes(data * 2)  # the window holds one of them
+    with opened(path) as (fd, size):
+        for method in ("enter", "max_record_timestamp"):
+            walk = native.LogWalk(fd, size, decompress=decompress, window_size=4096)
+            with pytest.raises(ValueError, match="there is no batch to enter"):
+                getattr(walk, method)()
+            walk.next_batch()
+            assert walk.max_record_timestamp() == 5
+        walk.enter()
+        assert walk.next_record() is not None
+        walk = native.LogWalk(fd, size, decompress=decompress, window_size=128)
+        walk.next_batch()
+        walk.enter()
+        with open(path, "r+b") as file:
+            file.seek(len(data) + 8)
+            file.write((2**31 - 100).to_bytes(4, "big"))
+        assert walk.next_batch() is None and walk.next_record() is None
+        with pytest.raises(ValueError, match="there is no batch to enter"):
+            walk.max_record_timestamp()
+
+
+def test_no_records_of_the_batch_before(tmp_path: Path) -> None:
+    """After a payload that could not be decompressed."""
+    path = tmp_path / "0.log"
+    first, second = (bytearray(one_batch([Record(offset=n, timestamp=5, key=b"k", value=b"v")
+                                          for n in range(start, start + 3)])) for start in (0, 3))
+    second[22] |= 4  # zstd
+    path.write_bytes(first + second)
+    with opened(path) as (fd, size):
+        walk = native.LogWalk(fd, size, decompress=decompress)
+        walk.next_batch()
+        walk.enter()
+        walk.next_batch()
+        with pytest.raises(DecompressionError):
+            walk.enter()
+        with pytest.raises(InvalidRecordError):
+            walk.next_record()
 
 
 def test_a_record_count_that_lies(tmp_path: Path) -> None:

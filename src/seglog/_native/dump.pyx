@@ -209,6 +209,7 @@ cdef class LogWalk(_Walker):
     """
 
     cdef slg_walk _walk
+    cdef bint _has_batch  # in the window
 
     def __init__(self, int fd, int64_t size, *, decompress, end=None, window_size=WINDOW_SIZE,
                  file=None):
@@ -233,6 +234,7 @@ cdef class LogWalk(_Walker):
         cdef slg_batch *batch = &self._walk.batch
         self._enter()
         try:
+            self._has_batch = False
             with nogil:
                 status = slg_walk_next(&self._walk, &error)
                 if status == SLG_OK and batch.magic >= 0:
@@ -240,6 +242,7 @@ cdef class LogWalk(_Walker):
             check(status, &error, self._file)
             if status == SLG_END:
                 return None
+            self._has_batch = True
             facts = {"base_offset": batch.base_offset, "last_offset": batch.last_offset,
                      "position": batch.position, "size": batch.size, "magic": batch.magic,
                      "attributes": batch.attributes, "base_timestamp": batch.base_timestamp,
@@ -255,11 +258,13 @@ cdef class LogWalk(_Walker):
             self._busy = False
 
     def enter(self):
-        """Begins the records of the batch that `next_batch` returned."""
+        """Begins the records of the batch that `next_batch` returned; ValueError without one."""
         cdef slg_status status
         cdef slg_error error
         self._enter()
         try:
+            if not self._has_batch:
+                raise ValueError("there is no batch to enter")
             with nogil:
                 status = slg_walk_enter(&self._walk, &error)
             if status == SLG_CODEC:

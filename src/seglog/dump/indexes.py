@@ -189,8 +189,11 @@ def dump_time_index(path: str, options: DumpOptions, output: Output, findings: F
                 missing.append((offset, -1 if found is None else found[1]))
             else:
                 walk.seek(found[0])
-                walk.next_batch()
-                _check_timestamp(path, timestamp, walk.max_record_timestamp(), previous, findings)
+                if walk.next_batch() is None:  # another process changed the log
+                    findings.offsets_not_found.of(path, list).append((offset, -1))
+                else:
+                    _check_timestamp(path, timestamp, walk.max_record_timestamp(), previous,
+                                     findings)
             if not options.verify_index_only:
                 output.line(f"timestamp: {timestamp} offset: {offset}", type="time_index_entry",
                             timestamp=timestamp, offset=offset)
