@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,40 @@ def test_the_cap_holds_for_direct_calls(tmp_path: Path, codec: int) -> None:
     assert "codec_too_large" in str(slow[1])
     with open(path, "rb") as file, pytest.raises(ValueError, match="no limit"):
         RecordDecoder(file.fileno(), 0, 1, decompress=codecs.decompress, direct=codecs.DIRECT)
+
+
+@by_name
+def test_the_cap_holds_for_the_buffer(tmp_path: Path, codec: int) -> None:
+    """Whatever the size of a payload, whose bytes are no evidence of what they become."""
+    path = tmp_path / f"{0:020d}.log"
+    plain = plain_batch(random.Random(7), 3, True)
+    payload = random.Random(8).randbytes(8 * MAX_BYTES)
+    path.write_bytes(packed(plain, codec, payload))
+    tracemalloc.start()
+    try:
+        rows, told = outcome(path, decompress=codecs.decompress, direct=codecs.DIRECT)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == [] and "codec_data" in str(told)
+    assert peak < 2 * len(payload)  # one copy of the payload, for gzip
+
+
+@by_name
+def test_a_batch_near_the_cap_leaves_the_next_ones_to_direct_calls(tmp_path: Path, codec: int
+                                                                   ) -> None:
+    path, seen = tmp_path / f"{0:020d}.log", []
+
+    def decompress(*args: Any, **options: Any) -> memoryview:
+        seen.append(args)
+        return codecs.decompress(*args, **options)
+
+    large = v2.encode(v2.Batch(0, 0, [v2.Record(0, 0, None, bytes(MAX_BYTES * 3 // 4))]))
+    path.write_bytes(packed(large, codec, codecs.compress(codec, large[61:])) + b"".join(
+        packed(small, codec, codecs.compress(codec, small[61:])) for small in (
+            v2.encode(v2.Batch(offset, 0, [v2.Record(offset, 0, None, b"small")]))
+            for offset in range(1, 5))))
+    rows, told = outcome(path, decompress=decompress, direct=codecs.DIRECT)
+    assert [len(value) for lists in rows for value in lists["value"]] == [
+        MAX_BYTES * 3 // 4, 5, 5, 5, 5]
+    assert told == ("end", path.stat().st_size) and len(seen) == 1

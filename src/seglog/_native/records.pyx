@@ -118,7 +118,7 @@ cdef class RecordDecoder:
     cdef object _failure           # raised once the rows before it were taken
     cdef object _file
     cdef object _source            # what C reads from
-    cdef Py_ssize_t _direct_most   # bytes that they may write
+    cdef Py_ssize_t _most          # bytes that a payload may become; 0: only `decompress` knows
 
     def __cinit__(self):
         self._lock = PyThread_allocate_lock()
@@ -140,7 +140,7 @@ cdef class RecordDecoder:
         if direct and max_decompressed_bytes is None:
             raise ValueError("codecs that are called directly know no limit of their own")
         self._direct = tuple(direct)
-        self._direct_most = 0 if max_decompressed_bytes is None else max_decompressed_bytes
+        self._most = 0 if max_decompressed_bytes is None else max_decompressed_bytes
         self._pool = ColumnPool() if pool is None else pool
         self._options.flags = ((SLG_RECORDS_CRC if check_crcs else 0)
                                | (SLG_RECORDS_CONTROL if include_control else 0)
@@ -298,7 +298,7 @@ cdef class RecordDecoder:
             self._grow_into(max(<size_t>INTO_BYTES_FIRST, 4 * payload.size))
             if payload.codec in (SLG_CODEC_LZ4, SLG_CODEC_SNAPPY):
                 return 0  # C has the room now
-        if payload.codec < len(self._direct) and self._into_size <= self._direct_most:
+        if payload.codec < len(self._direct) and self._into_size <= self._most:
             size = self._decompress_directly(&payload)
         if 0 <= size <= self._into_size:
             slg_records_resume(self._records, <uint8_t *><char *>self._into, <size_t>size)
@@ -347,10 +347,13 @@ cdef class RecordDecoder:
         return 0
 
     cdef int _grow_into(self, size_t size) except -1:
+        """Makes room for `size` bytes, or for as many as a payload may become."""
+        if self._most > 0:
+            size = min(size, <size_t>self._most)
         self._into = bytearray(size + SLG_RECORDS_SLACK)
         self._into_view = memoryview(self._into)[:size]
         self._into_size = <Py_ssize_t>size
-        if self._direct and self._into_size <= self._direct_most:
+        if self._direct and self._into_size <= self._most:
             slg_records_set_room(self._records, <uint8_t *><char *>self._into, size)
         else:
             slg_records_set_room(self._records, NULL, 0)

@@ -217,7 +217,7 @@ def _records(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, start_o
         decoder = RecordDecoder(
             source, position, position + size, columns=("offset", "timestamp"),
             start_offset=start_offset, include_control=True, decompress=codecs.decompress,
-            file=segment.files.log)
+            max_decompressed_bytes=codecs.MAX_BYTES_DEFAULT, file=segment.files.log)
         for columns in decoder:
             lists = columns.to_pylists()
             yield from zip(lists["offset"], lists["timestamp"], strict=True)
