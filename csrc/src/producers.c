@@ -163,22 +163,18 @@ const slg_producer *slg_producers_find(const slg_producers *producers, int64_t p
 }
 
 const slg_txn *slg_producers_first_unstable(const slg_producers *producers) {
-    const slg_txns *open = &producers->ongoing;
-    const slg_txns *ended = &producers->unreplicated;
-    const slg_txn *undecided = open->first < open->count ? open->all + open->first : NULL;
-    if (ended->count == 0 ||
-        (undecided != NULL && undecided->first_offset < ended->all[0].first_offset)) {
+    const slg_txn *undecided = slg_txns_lowest(&producers->ongoing);
+    const slg_txn *ended = slg_txns_lowest(&producers->unreplicated);
+    if (ended == NULL || (undecided != NULL && undecided->first_offset < ended->first_offset)) {
         return undecided;
     }
-    return ended->all;
+    return ended;
 }
 
 void slg_producers_note_oldest(slg_producers *producers) {
-    const slg_txns *open = &producers->ongoing;
-    const slg_producer *producer =
-        open->first < open->count
-            ? slg_producers_find(producers, open->all[open->first].producer_id)
-            : NULL;
+    const slg_txn *open = slg_txns_lowest(&producers->ongoing);
+    const slg_producer *producer = open == NULL ? NULL
+                                                : slg_producers_find(producers, open->producer_id);
     __atomic_store_n(&producers->oldest_txn_timestamp,
                      producer == NULL ? -1 : producer->last_timestamp, __ATOMIC_RELAXED);
 }
@@ -189,19 +185,20 @@ int64_t slg_producers_oldest_txn_timestamp(const slg_producers *producers) {
 
 int64_t slg_producers_last_stable(const slg_producers *producers, int64_t producer_id,
                                   int64_t marker_offset) {
-    const slg_txn *other = slg_txns_first_of_others(&producers->ongoing, producer_id);
+    const slg_txn *other = slg_txns_lowest_of_others(&producers->ongoing, producer_id);
     return other != NULL ? other->first_offset : slg_java_add(marker_offset, 1);
 }
 
 void slg_producers_replicated(slg_producers *producers, int64_t high_watermark) {
     slg_txns *ended = &producers->unreplicated;
     size_t kept = 0;
+    slg_txns_sort(ended);
     for (size_t i = 0; i < ended->count; i++) {
         if (ended->all[i].last_offset >= high_watermark) {
             ended->all[kept++] = ended->all[i];
         }
     }
-    ended->count = kept;
+    ended->count = ended->sorted = kept;
 }
 
 static bool is_idle(int64_t timestamp, int64_t now, int64_t idle) {
@@ -229,8 +226,8 @@ void slg_producers_expire(slg_producers *producers, int64_t now, int64_t idle) {
 
 void slg_producers_clear(slg_producers *producers) {
     slg_producer_map_clear(&producers->producers);
-    producers->ongoing.first = producers->ongoing.count = producers->ongoing.ended = 0;
-    producers->unreplicated.count = 0;
+    slg_txns_clear(&producers->ongoing);
+    slg_txns_clear(&producers->unreplicated);
     slg_producers_note_oldest(producers);
 }
 

@@ -43,15 +43,27 @@ void slg_producer_take_marker(slg_producer *producer, const slg_marker *marker);
 
 slg_status slg_txns_reserve(slg_txns *txns, size_t more, slg_error *error);
 
-/* Kafka identifies a transaction by its first offset: a second one replaces it. */
+/* Removes all, and keeps the memory. */
+static inline void slg_txns_clear(slg_txns *txns) {
+    txns->first = txns->sorted = txns->count = txns->ended = 0;
+}
+
+/* Kafka identifies a transaction by its first offset: a second one replaces it. Transactions may
+ * come in any order. */
 slg_status slg_txns_put(slg_txns *txns, const slg_txn *txn, slg_error *error);
 slg_status slg_txns_append(slg_txns *txns, const slg_txn *txn, slg_error *error);
+
+/* Puts all in order of their first offsets. */
+void slg_txns_sort(slg_txns *txns);
+
+/* The one with the lowest first offset that has not ended, or NULL. */
+const slg_txn *slg_txns_lowest(const slg_txns *txns);
 
 /* The open transaction, or NULL. */
 slg_txn *slg_txns_find(const slg_txns *txns, int64_t first_offset);
 
-/* The first open transaction of another producer, or NULL. */
-const slg_txn *slg_txns_first_of_others(const slg_txns *txns, int64_t producer_id);
+/* The same among the transactions of other producers. */
+const slg_txn *slg_txns_lowest_of_others(const slg_txns *txns, int64_t producer_id);
 
 /* Adds an open transaction. */
 void slg_txns_close(slg_txns *txns, int64_t first_offset);

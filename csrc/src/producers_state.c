@@ -7,7 +7,7 @@
 #include "seglog/file.h"
 
 /* A marker's batch has 78 bytes. */
-enum { SLOTS_MIN = 64, ENDED_MIN = 16, MARKER_BATCH_MAX = 256 };
+enum { SLOTS_MIN = 64, ENDED_MIN = 16, UNSORTED_MAX = 512, MARKER_BATCH_MAX = 256 };
 
 /* ---- producers by id ----------------------------------------------------------------------- */
 
@@ -19,7 +19,7 @@ void slg_producer_map_free(slg_producer_map *map) {
 
 static size_t slot_of(const slg_producer_map *map, int64_t id) {
     /* Fibonacci hashing; ids come in runs, and the upper half spreads them. */
-    const uint64_t hash = (uint64_t)id * UINT64_C(0x9e3779b97f4a7c15);
+    const uint64_t hash = ((uint64_t)id ^ map->seed) * UINT64_C(0x9e3779b97f4a7c15);
     size_t slot = (size_t)(hash >> 32) & (map->slot_count - 1);
     while (map->slots[slot] != 0 && map->all[map->slots[slot] - 1].id != id) {
         slot = (slot + 1) & (map->slot_count - 1);
@@ -58,6 +58,9 @@ slg_status slg_producer_map_reserve(slg_producer_map *map, size_t more, slg_erro
             wanted / 2 < map->count + more ? NULL : realloc(map->slots, wanted * sizeof *grown);
         if (grown == NULL) {
             return slg_fail(error, SLG_NO_MEMORY, 0, (int64_t)wanted, 0);
+        }
+        if (map->slots == NULL) {
+            map->seed = (uintptr_t)grown; /* so that no ids are known to share a slot */
         }
         map->slots = grown;
         map->slot_count = wanted;
@@ -122,10 +125,10 @@ void slg_producer_take_marker(slg_producer *producer, const slg_marker *marker) 
 
 /* ---- transactions -------------------------------------------------------------------------- */
 
-/* The first transaction from `first` on whose first offset is not below the given one. */
+/* The first of the sorted transactions whose first offset is not below the given one. */
 static size_t lower_bound(const slg_txns *txns, int64_t first_offset) {
     size_t lo = txns->first;
-    size_t hi = txns->count;
+    size_t hi = txns->sorted;
     while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;
         if (txns->all[mid].first_offset < first_offset) {
@@ -137,19 +140,56 @@ static size_t lower_bound(const slg_txns *txns, int64_t first_offset) {
     return lo;
 }
 
+/* The transaction with this first offset, ended or not, or the number of all. */
+static size_t place_of(const slg_txns *txns, int64_t first_offset) {
+    size_t at = lower_bound(txns, first_offset);
+    if (at == txns->sorted || txns->all[at].first_offset != first_offset) {
+        at = txns->sorted;
+        while (at < txns->count && txns->all[at].first_offset != first_offset) {
+            at++;
+        }
+    }
+    return at;
+}
+
+static int by_first_offset(const void *left, const void *right) {
+    const int64_t a = ((const slg_txn *)left)->first_offset;
+    const int64_t b = ((const slg_txn *)right)->first_offset;
+    return (a > b) - (a < b);
+}
+
+/* Merges from the end, so that a transaction moves once for many that were out of order. */
+void slg_txns_sort(slg_txns *txns) {
+    slg_txn rest[UNSORTED_MAX];
+    size_t left = txns->sorted;
+    size_t rest_left = txns->count - left;
+    if (rest_left == 0) {
+        return;
+    }
+    memcpy(rest, txns->all + left, rest_left * sizeof *rest);
+    qsort(rest, rest_left, sizeof *rest, by_first_offset);
+    for (size_t at = txns->count; rest_left > 0; at--) {
+        const bool is_rest = left == txns->first ||
+                             txns->all[left - 1].first_offset < rest[rest_left - 1].first_offset;
+        txns->all[at - 1] = is_rest ? rest[--rest_left] : txns->all[--left];
+    }
+    txns->sorted = txns->count;
+}
+
 /* Removes the ended ones once they are the majority, so that each entry moves only a few times. */
 static void compact(slg_txns *txns) {
     if (txns->ended < ENDED_MIN || txns->ended <= txns->count / 2) {
         return;
     }
     size_t kept = 0;
+    slg_txns_sort(txns);
     for (size_t i = txns->first; i < txns->count; i++) {
         if (!txns->all[i].ended) {
             txns->all[kept++] = txns->all[i];
         }
     }
     txns->first = txns->ended = 0;
-    txns->count = kept;
+    txns->count = txns->sorted = kept;
 }
 
 slg_status slg_txns_reserve(slg_txns *txns, size_t more, slg_error *error) {
@@ -164,44 +204,58 @@ slg_status slg_txns_append(slg_txns *txns, const slg_txn *txn, slg_error *error)
     return status;
 }
 
-static bool is_first_offset(const slg_txns *txns, size_t at, int64_t first_offset) {
-    return at < txns->count && txns->all[at].first_offset == first_offset;
-}
-
 slg_status slg_txns_put(slg_txns *txns, const slg_txn *txn, slg_error *error) {
-    const size_t at = lower_bound(txns, txn->first_offset);
-    if (is_first_offset(txns, at, txn->first_offset)) {
+    const size_t at = place_of(txns, txn->first_offset);
+    if (at < txns->count) {
         txns->ended -= txns->all[at].ended;
         txns->all[at] = *txn;
         return SLG_OK;
     }
-    const slg_status status = slg_txns_reserve(txns, 1, error);
-    if (status == SLG_OK) {
-        memmove(txns->all + at + 1, txns->all + at, (txns->count - at) * sizeof *txn);
-        txns->all[at] = *txn;
-        txns->count++;
+    const bool is_last = txns->sorted == txns->count &&
+                         (at == txns->first || txns->all[at - 1].first_offset < txn->first_offset);
+    const slg_status status = slg_txns_append(txns, txn, error);
+    if (status == SLG_OK && is_last) {
+        txns->sorted = txns->count;
+    } else if (txns->count - txns->sorted == UNSORTED_MAX) {
+        slg_txns_sort(txns);
     }
     return status;
 }
 
 slg_txn *slg_txns_find(const slg_txns *txns, int64_t first_offset) {
-    const size_t at = lower_bound(txns, first_offset);
-    return is_first_offset(txns, at, first_offset) && !txns->all[at].ended ? txns->all + at : NULL;
+    const size_t at = place_of(txns, first_offset);
+    return at < txns->count && !txns->all[at].ended ? txns->all + at : NULL;
 }
 
-const slg_txn *slg_txns_first_of_others(const slg_txns *txns, int64_t producer_id) {
-    for (size_t i = txns->first; i < txns->count; i++) {
-        if (!txns->all[i].ended && txns->all[i].producer_id != producer_id) {
-            return txns->all + i;
+static bool is_open(const slg_txn *txn, const int64_t *but) {
+    return !txn->ended && (but == NULL || txn->producer_id != *but);
+}
+
+/* Of all producers but one, or of all. */
+static const slg_txn *lowest(const slg_txns *txns, const int64_t *but) {
+    const slg_txn *found = NULL;
+    for (size_t i = txns->first; i < txns->sorted && found == NULL; i++) {
+        found = is_open(txns->all + i, but) ? txns->all + i : NULL;
+    }
+    for (size_t i = txns->sorted; i < txns->count; i++) {
+        if (is_open(txns->all + i, but) &&
+            (found == NULL || txns->all[i].first_offset < found->first_offset)) {
+            found = txns->all + i;
         }
     }
-    return NULL;
+    return found;
+}
+
+const slg_txn *slg_txns_lowest(const slg_txns *txns) { return lowest(txns, NULL); }
+
+const slg_txn *slg_txns_lowest_of_others(const slg_txns *txns, int64_t producer_id) {
+    return lowest(txns, &producer_id);
 }
 
 void slg_txns_close(slg_txns *txns, int64_t first_offset) {
-    txns->all[lower_bound(txns, first_offset)].ended = true;
+    txns->all[place_of(txns, first_offset)].ended = true;
     txns->ended++;
-    while (txns->first < txns->count && txns->all[txns->first].ended) {
+    while (txns->first < txns->sorted && txns->all[txns->first].ended) {
         txns->first++;
     }
     compact(txns);

@@ -105,18 +105,92 @@ static void test_transactions(void) {
     slg_producers_free(&producers);
 }
 
+/* The lowest first offset that a plain search finds, -1 for none. */
+static int64_t lowest_of(const int64_t *markers, int64_t high_watermark) {
+    for (int64_t n = 0; n < MANY; n++) {
+        if (markers[n] < 0 || markers[n] >= high_watermark) {
+            return n;
+        }
+    }
+    return -1;
+}
+
+static void shuffle(int64_t *order, uint64_t *state) {
+    for (int64_t n = MANY - 1; n > 0; n--) {
+        const int64_t other = (int64_t)(random_next(state) % (uint64_t)n);
+        const int64_t one = order[n];
+        order[n] = order[other];
+        order[other] = one;
+    }
+}
+
+/* Transactions begin and end in any order, and some are replicated meanwhile. */
+static void test_any_order(void) {
+    static int64_t order[MANY], markers[MANY]; /* of the transaction at each offset, -1 */
+    slg_producers producers;
+    slg_marker marker;
+    slg_error error;
+    size_t taken;
+    uint64_t state = 3;
+    int64_t high_watermark = 0, lowest = MANY;
+    slg_producers_init(&producers);
+    for (int64_t n = 0; n < MANY; n++) {
+        order[n] = n;
+        markers[n] = -1;
+    }
+    shuffle(order, &state);
+    for (int64_t n = 0; n < MANY; n++) {
+        const slg_batch batch = data_of(order[n], order[n], 0, true);
+        CHECK_EQ(apply(&producers, &batch, 1, &taken), SLG_OK);
+        lowest = order[n] < lowest ? order[n] : lowest;
+        CHECK_EQ(slg_producers_first_unstable(&producers)->first_offset, lowest);
+    }
+    shuffle(order, &state);
+    for (int64_t n = 0; n < MANY; n++) {
+        CHECK_EQ(end(&producers, &marker, order[n], MANY + n), SLG_OK);
+        markers[order[n]] = MANY + n;
+        const int64_t open = lowest_of(markers, INT64_MAX);
+        CHECK_EQ(marker.first_offset, order[n]);
+        CHECK_EQ(marker.last_stable_offset, open < 0 ? MANY + n + 1 : open);
+        if (random_next(&state) % 500 == 0) {
+            high_watermark = MANY + n - 200 - (int64_t)(random_next(&state) % 200);
+            slg_producers_replicated(&producers, high_watermark);
+        }
+        const slg_txn *first = slg_producers_first_unstable(&producers);
+        CHECK_EQ(first == NULL ? -1 : first->first_offset, lowest_of(markers, high_watermark));
+    }
+    /* A first offset that ends again replaces the one before, in order or not. */
+    for (int64_t n = 0; n < 3; n++) {
+        const slg_batch batch = data_of(order[MANY - 1 - n], n, 0, true);
+        const size_t count = producers.unreplicated.count;
+        CHECK_EQ(apply(&producers, &batch, 1, &taken), SLG_OK);
+        CHECK_EQ(slg_producers_complete_txn(&producers, batch.base_offset, 5 * MANY, &error),
+                 SLG_OK);
+        CHECK_EQ(producers.unreplicated.count, count);
+    }
+    slg_producers_replicated(&producers, 5 * MANY);
+    CHECK_EQ(producers.unreplicated.count, 3);
+    slg_producers_replicated(&producers, INT64_MAX);
+    CHECK(slg_producers_first_unstable(&producers) == NULL);
+    slg_producers_free(&producers);
+}
+
 static void test_one_first_offset_twice(void) {
     slg_producers producers;
     slg_marker marker;
     slg_error error;
     slg_producers_init(&producers);
-    for (int64_t id = 1; id <= 2; id++) {
-        const slg_producer one = {.id = id, .in_txn = 1, .txn_first_offset = 3};
+    const int64_t ids[] = {7, 1, 2}, offsets[] = {5, 3, 3};
+    for (size_t n = 0; n < 3; n++) {
+        const slg_producer one = {.id = ids[n], .in_txn = 1, .txn_first_offset = offsets[n]};
         CHECK_EQ(slg_producers_load(&producers, &one, &error), SLG_OK);
     }
+    CHECK_EQ(producers.ongoing.count, 2);
+    CHECK_EQ(slg_producers_first_unstable(&producers)->producer_id, 2);
     CHECK_EQ(end(&producers, &marker, 1, 4), SLG_OK);
     CHECK_EQ(end(&producers, &marker, 2, 5), SLG_TXN_NOT_STARTED);
-    CHECK_EQ(producers.producers.all[1].in_txn, 1);
+    CHECK_EQ(producers.producers.all[2].in_txn, 1);
+    CHECK_EQ(end(&producers, &marker, 7, 6), SLG_OK);
     slg_producers_free(&producers);
 }
 
@@ -294,6 +368,7 @@ int main(void) {
     test_queue();
     test_sequences();
     test_transactions();
+    test_any_order();
     test_one_first_offset_twice();
     test_marker_bytes();
     return 0;

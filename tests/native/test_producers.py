@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -241,6 +242,7 @@ def test_many_open_transactions_are_not_quadratic(order: str) -> None:
         ending.reverse()
     elif order == "random":
         random.Random(1).shuffle(ending)
+    started = time.process_time()
     for n, producer_id in enumerate(ending):
         ended = table.end_transaction(producer_id, 0, count + n, 0, 1)
         assert ended is not None and ended[0] == producer_id and ended[2]
@@ -249,6 +251,37 @@ def test_many_open_transactions_are_not_quadratic(order: str) -> None:
     assert table.first_unstable_offset() == 0
     table.replicated(2 * count)
     assert table.first_unstable_offset() is None
+    assert time.process_time() - started < 2
+
+
+def test_open_transactions_of_a_snapshot_are_not_quadratic() -> None:
+    """A snapshot has the order of a hash map, not that of the transactions."""
+    count, table = 100_000, ProducerTable()
+    rows = np.zeros(count, PRODUCER_DTYPE)
+    rows["producer_id"], rows["in_txn"] = np.arange(count), 1
+    rows["txn_first_offset"] = np.arange(count)[::-1]
+    started = time.process_time()
+    table.load(rows)
+    assert time.process_time() - started < 1
+    assert table.first_unstable_offset() == 0
+    assert table.end_transaction(count - 1, 0, count, 0, 1) == (0, 1, True)
+    assert table.first_unstable_offset() == 0
+    table.replicated(count + 1)
+    assert table.first_unstable_offset() == 1
+    assert np.array_equal(table.to_numpy()["producer_id"], rows["producer_id"])
+
+
+def test_ids_that_would_share_a_slot_are_not_quadratic() -> None:
+    """Multiples of the inverse of the hash's factor have products below 2**32."""
+    inverse = pow(0x9e3779b97f4a7c15, -1, 1 << 64)
+    ids = [one for n in range(200_000) if (one := n * inverse % (1 << 64)) < 1 << 63][:80_000]
+    rows = np.zeros(len(ids), BATCH_DTYPE)
+    rows["producer_id"], rows["magic"] = ids, 2
+    rows["base_offset"] = rows["last_offset"] = np.arange(len(ids))
+    table, started = ProducerTable(), time.process_time()
+    assert table.apply(rows) == (len(ids), Status.OK, [])
+    assert time.process_time() - started < 1
+    assert table.to_numpy()["producer_id"].tolist() == ids
 
 
 def test_expiry() -> None:

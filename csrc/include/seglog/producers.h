@@ -43,7 +43,7 @@ typedef struct slg_producer {
     slg_producer_batch batches[SLG_PRODUCER_BATCHES]; /* oldest first */
 } slg_producer;
 
-/* A transaction. A state's transactions are sorted by first offset. */
+/* A transaction. Those of a state are found by their first offsets. */
 typedef struct slg_txn {
     int64_t first_offset;
     int64_t producer_id;
@@ -56,7 +56,8 @@ typedef struct slg_txn {
 
 typedef struct slg_txns {
     slg_txn *all;
-    size_t first; /* ongoing: the first that may not have ended */
+    size_t first;  /* ongoing: the first that may not have ended */
+    size_t sorted; /* those from `first` to here are sorted by first offset, the others are few */
     size_t count;
     size_t capacity;
     size_t ended; /* ongoing: the number of transactions that have ended */
@@ -68,6 +69,7 @@ typedef struct slg_producer_map {
     size_t capacity;
     uint32_t *slots;   /* hash table: 1 + index in `all`, or 0 */
     size_t slot_count; /* a power of two, or 0 */
+    uint64_t seed;     /* of the hash */
 } slg_producer_map;
 
 /* A transaction that the coordinator must confirm before it is written to (Kafka:

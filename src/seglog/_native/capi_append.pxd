@@ -47,6 +47,7 @@ cdef extern from "seglog/producers.h" nogil:
     ctypedef struct slg_txns:
         slg_txn *all
         size_t first
+        size_t sorted
         size_t count
         size_t capacity
         size_t ended
@@ -57,6 +58,7 @@ cdef extern from "seglog/producers.h" nogil:
         size_t capacity
         uint32_t *slots
         size_t slot_count
+        uint64_t seed
 
     ctypedef struct slg_verification:
         int64_t producer_id
