@@ -119,13 +119,27 @@ def append(golden: Path) -> Iterator[bytes]:
             yield bytes((steer,)) + data
 
 
+def clean(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        for steer in (0x01, 0x05, 0x57, 0xff):
+            yield bytes((steer, 200, 3)) + data
+
+
+def producers(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        for steer in (0x00, 0x01, 0x03, 0x07):
+            yield bytes((steer,)) + data
+
+
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
     "append": append,
     "batch": batch,
+    "clean": clean,
     "dump": dump,
     "encode_columns": encode_columns,
     "framing": framing,
     "index": index,
+    "producers": producers,
     "records": records,
     "scan": scan,
     "validate": validate,
