@@ -31,6 +31,16 @@ def test_positions_are_those_of_the_segment(tmp_path: Path, base: int) -> None:
     assert (check.batch_count, check.record_count, check.next_offset) == (1, 3, base + 3)
 
 
+@pytest.mark.parametrize(("base", "found"), [(-5, 0), (-1 << 40, 1)])
+def test_a_segment_below_0(tmp_path: Path, base: int, found: int) -> None:
+    """Of a name such as `-5.log`. (A recovery at level verify ended in an OverflowError.)"""
+    log = tmp_path / "whole.log"
+    log.write_bytes(batch(1, 3, random.Random(1)))
+    check = verify_extent(Extent(str(log), 0, log.stat().st_size), base, "t-0")
+    assert [one.code for one in check.findings] == ["batch-offset-range"] * found
+    assert (check.batch_count, check.next_offset) == (1, 4)
+
+
 def test_a_message_of_an_old_format_is_a_record(tmp_path: Path) -> None:
     log = tmp_path / "whole.log"
     messages = [legacy.Message(offset, 1, None, b"v", 1000) for offset in range(5)]

@@ -145,7 +145,7 @@ def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgain
     records = batches["record_count"].astype(np.int64)
     check.record_count += int(np.where(records < 0, 1, records).sum())  # -1: an old wrapper
     last = batches["last_offset"]
-    distance = last.astype(np.uint64) - np.uint64(check.base_offset)
+    distance = last.astype(np.uint64) - np.uint64(check.base_offset % (1 << 64))
     for row in np.flatnonzero(distance > _RELATIVE_OFFSET_MAX)[:1]:
         check.findings.append(finding(
             "batch-offset-range", position=int(batches["position"][row]), found=int(last[row]),
