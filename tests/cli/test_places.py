@@ -294,6 +294,22 @@ def test_what_only_this_user_may_not_read(golden_copy: Copy) -> None:
 
 
 @needs_root
+def test_an_index_that_this_user_may_not_read_hides_no_other_log(golden_copy: Copy) -> None:
+    """It was one line of an error, and nothing of the other partitions."""
+    root = golden_copy("real/clean")
+    make_reachable(root)
+    root.chmod(0o755)
+    index = next(last for last in (max(one.glob("*.index")) for one in root.iterdir()
+                                   if one.is_dir() and one.name != "__cluster_metadata-0")
+                 if last.stat().st_size)
+    index.chmod(0o600)
+    done = run_as(1234, "load --all", str(root))
+    assert (done.returncode, done.stderr) == (2, "")
+    lines = [line for line in done.stdout.splitlines() if "Permission denied" in line]
+    assert len(lines) == 1 and f"{index.parent.name}/{index.name}" in lines[0]
+
+
+@needs_root
 def test_ls_names_what_it_may_not_read_once(golden_copy: Copy) -> None:
     root = golden_copy("real/clean")
     make_reachable(root)

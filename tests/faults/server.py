@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import seglog
 from seglog._native.fetch import SegmentReader
 from seglog.cli.main import main
 from seglog.config import LoadConfig, LogConfig
@@ -73,6 +74,17 @@ def manage(roots: list[str], config: dict[str, str], threads: int = 1) -> Job:
             offline_at_start = manager.offline_log_dirs
         return {"states": states, "told": told, "offline_at_start": offline_at_start,
                 "offline": manager.offline_log_dirs}
+    return work
+
+
+def check(root: str, level: Literal["kafka", "full", "verify"]) -> Job:
+    """The report of a load that only reads: its findings, and the ends of the logs."""
+    def work() -> Answer:
+        with seglog.open_data_dir(root, level=level) as data:
+            return {"found": [[one.code, one.directory, one.file, one.message]
+                              for one in data.report.findings],
+                    "ends": {one.directory: one.log_end_offset
+                             for one in data.report.partitions}}
     return work
 
 
@@ -160,10 +172,10 @@ def state_of(log: LoadedLog) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Job]] = {
-    one.__name__: one for one in (load, manage, read, fetch, command, write, append_in_trouble,
-                                  write_anything, write_compacted, write_embedded,
-                                  write_fragments, write_managed, write_tiered, operate_log,
-                                  operate_manager)}
+    one.__name__: one for one in (load, manage, check, read, fetch, command, write,
+                                  append_in_trouble, write_anything, write_compacted,
+                                  write_embedded, write_fragments, write_managed, write_tiered,
+                                  operate_log, operate_manager)}
 
 
 def told(error: BaseException) -> Answer:

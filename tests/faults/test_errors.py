@@ -102,6 +102,28 @@ def test_a_change_that_fails_loses_nothing(refusals: Refusals) -> None:
         refusals.refuse(CHANGES, point, (FULL_DISK, IO, DENIED)[number % 3], number % 2)
 
 
+@pytest.mark.parametrize("level", ["kafka", "full", "verify"])
+@pytest.mark.parametrize("name", ["000", "3-crash_in_split_of_overflow"])
+def test_a_log_that_cannot_be_read_hides_no_other(
+        box: Box, damaged: dict[str, Damaged], tmp_path: Path, name: str, level: str) -> None:
+    """A load that only reads reports what it could not read. (The error of an index or a producer
+    snapshot ended the load of the whole directory.)"""
+    root = tmp_path / "data"
+    damaged[name].make(root)
+    [bad] = [path for path in root.iterdir() if path.is_dir()]
+    shutil.copytree(bad, root / "other-0")
+
+    def check(**faults: Any) -> dict[str, Any]:
+        return box.run("check", under=bad, faults=faults, root=str(root), level=level)
+
+    for calls in QUESTIONS.split(","):
+        sound = check(calls=calls)
+        for point in points(sound["calls"], 3):
+            answer = check(calls=calls, at=point, action=IO, sticky=FOR_GOOD)
+            assert "result" in answer, (calls, point, answer)
+            assert answer["result"]["ends"]["other-0"] == sound["result"]["ends"]["other-0"]
+
+
 @pytest.mark.parametrize("name", ["000", "048", "3-crash_in_split_of_overflow"])
 def test_reads_and_writes_may_be_short(refusals: Refusals) -> None:
     """Half of the bytes in each call, as a signal or a network file system may give them."""

@@ -19,12 +19,14 @@ import pytest
 import seglog
 from seglog.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
-from seglog.recovery import partition_plan
+from seglog.recovery import overlay, partition_plan, snapshot_files
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.scans import Extent
+from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX
 from tests.support.fingerprint import fingerprint
 from tests.support.users import without_rights
 
@@ -474,3 +476,32 @@ def test_a_partition_that_cannot_be_checked_is_named(
     monkeypatch.setattr(partition_plan, "check_segments", fail)
     report = load_directory(str(root), LoadOptions()).report
     assert [one.directory for one in report.findings if one.code == code] == ["t-0"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_log_that_cannot_be_read_hides_no_other(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any) -> None:
+    """The error of a file ended the load of the whole directory."""
+    for number, count in enumerate((3, 5)):
+        with seglog.open(tmp_path / f"t-{number}", topic_id=uuid.UUID(int=1 << 100)) as log:
+            log.append_many([b"x"] * count)
+    snapshot = tmp_path / "t-0" / name(3, ".snapshot")
+    os.truncate(snapshot, SNAPSHOT_BYTES_MAX + 1)
+    report = seglog.open_data_dir(tmp_path, level=level).report
+    found = only(report, "file-unreadable")
+    assert (found.directory, found.file) == ("t-0", snapshot.name)
+    assert [(one.directory, one.kafka_error, one.log_end_offset) for one in report.partitions] == [
+        ("t-0", "KafkaStorageException", None), ("t-1", None, 5)]
+    monkeypatch.setattr(snapshot_files, "SNAPSHOT_BYTES_MAX", 1 << 62)
+    read = overlay._read
+
+    def vanished(extent: Extent, start: int, end: int) -> bytes:
+        if extent.path == str(snapshot):  # a broker deletes it meanwhile
+            raise KafkaStorageError(errno.ENOENT, os.strerror(errno.ENOENT), extent.path)
+        return read(extent, start, end)
+
+    monkeypatch.setattr(overlay, "_read", vanished)
+    report = seglog.open_data_dir(tmp_path, level=level).report
+    assert only(report, "file-missing").file == snapshot.name
+    assert [(one.kafka_error, one.log_end_offset) for one in report.partitions] == [
+        (None, None), (None, 5)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, field
 
@@ -10,7 +11,9 @@ import numpy.typing as npt
 
 from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener
-from seglog.recovery.loader_failures import FileVanished, LoaderFailure, text_file_failures
+from seglog.recovery.loader_failures import (
+    FileVanished, IoFailure, LoaderFailure, text_file_failures,
+)
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome
 from seglog.recovery.load_assembly import assemble
@@ -110,15 +113,29 @@ class _Judge:
             self._read_topic_id()
         except FileVanished as vanished:
             outcome = None
-            self.report(finding("file-missing", directory=self.plan.directory,
-                                file=vanished.name))
+            self._missing(vanished.name)
         except LoaderFailure as failure:
-            outcome, self.failure = None, failure
-            code = {LEADER_EPOCH_CHECKPOINT: "epochs-malformed",
-                    PARTITION_METADATA: "topic-id-malformed"}.get(
-                        failure.where.get("file", ""), "log-unloadable")
-            self.report(failure.to_finding(self.plan.directory, code))
+            outcome = None
+            self._abandon(failure)
+        except KafkaStorageError as error:
+            outcome, name = None, os.path.basename(os.fsdecode(error.filename or ""))
+            if error.errno == errno.ENOENT:
+                self._missing(name)
+            else:
+                self._abandon(IoFailure(str(error), kafka_error=error.kafka_name, file=name,
+                                        position=error.position))
         return self._report(outcome)
+
+    def _missing(self, name: str) -> None:
+        self.report(finding("file-missing", directory=self.plan.directory, file=name))
+
+    def _abandon(self, failure: LoaderFailure) -> None:
+        self.failure = failure
+        code = {LEADER_EPOCH_CHECKPOINT: "epochs-malformed",
+                PARTITION_METADATA: "topic-id-malformed"}.get(
+                    failure.where.get("file", ""),
+                    "file-unreadable" if isinstance(failure, IoFailure) else "log-unloadable")
+        self.report(failure.to_finding(self.plan.directory, code))
 
     def _report(self, outcome: LoadOutcome | None) -> PartitionReport:
         failure = self.failure

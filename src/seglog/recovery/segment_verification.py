@@ -76,10 +76,15 @@ def _verify(log_path: str, start: int, end: int | None, base_offset: int, index:
     except OSError as error:
         return SegmentCheck(base_offset, 0, [
             finding("file-unreadable", found=error.strerror, **where)])
+    check = SegmentCheck(base_offset, end or 0)
     try:
-        check = SegmentCheck(base_offset, os.fstat(fd).st_size if end is None else end)
+        if end is None:
+            check.size = os.fstat(fd).st_size
         _read(fd, check, index, Extent(log_path, start, check.size), end is None, where)
         check.findings += index.findings()
+        return check
+    except OSError as error:  # nothing is known of what follows
+        check.findings.append(finding("file-unreadable", found=error.strerror, **where))
         return check
     finally:
         os.close(fd)
