@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import seglog
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
 from seglog.recovery import segment_recovery
@@ -60,6 +61,48 @@ def test_a_dry_run_says_what_a_real_one_does(
         dry = heard(copy / name, inputs, OverlayDisk(str(copy / name)))
         assert files_of(copy / name) == before
         assert heard(copy / name, inputs, RealDisk(str(copy / name))) == dry
+
+
+END = 5
+
+
+def log_with(root: Path, name: str, kind: str, clean: bool) -> tuple[Path, LoadInputs]:
+    """A log with something else in the place of one of its files."""
+    with seglog.open(root / "t-0") as log:
+        log.append_many([b"x"] * END)
+    if not clean:
+        (root / ".kafka_cleanshutdown").unlink()
+    path = root / "t-0" / name
+    path.unlink(missing_ok=True)
+    {"directory": path.mkdir, "link": lambda: path.symlink_to(root / "elsewhere"),
+     "fifo": lambda: os.mkfifo(path)}[kind]()
+    [inputs] = inputs_of(root).values()
+    return path.parent, inputs
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
+@pytest.mark.parametrize("name", [
+    f"{0:020d}.log", f"{0:020d}.index", f"{0:020d}.timeindex", f"{0:020d}.txnindex",
+    f"{END:020d}.snapshot", "leader-epoch-checkpoint"])
+def test_a_dry_run_says_what_stands_in_the_place_of_a_file(
+        tmp_path: Path, name: str, kind: str, clean: bool) -> None:
+    """It said that logs would load of which the recovery failed."""
+    path, inputs = log_with(tmp_path, name, kind, clean)
+    dry = heard(path, inputs, OverlayDisk(str(path)))
+    assert heard(path, inputs, RealDisk(str(path))) == dry
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])
+def test_a_directory_in_the_place_of_an_index_is_named(tmp_path: Path, suffix: str) -> None:
+    """Before the load changes anything."""
+    name = f"{0:020d}.{suffix}"
+    path, inputs = log_with(tmp_path, name, "directory", False)
+    before = files_of(path)
+    with pytest.raises(KafkaStorageError, match="a directory where a file") as caught:
+        load_log(str(path), inputs)
+    assert (caught.value.errno, caught.value.filename) == (errno.EISDIR, str(path / name))
+    assert files_of(path) == before
 
 
 class Full(RealDisk):

@@ -240,6 +240,9 @@ class RealDisk:
                 os.replace(self._path(name), self._path(new_name))
             except FileNotFoundError:
                 return False
+            except IsADirectoryError as error:  # which it says of the file
+                raise KafkaStorageError(error.errno, error.strerror,
+                                        self._path(new_name)) from error
             return True
 
     def delete(self, name: str) -> bool:

@@ -99,6 +99,29 @@ class OverlayDisk:
                                     os.path.join(self.path, name))
         return found
 
+    def _file_or_new(self, name: str) -> _OverlayFile:
+        found = self._file(name)
+        if found is not None:
+            return found
+        self._refuse_other(name)
+        return _OverlayFile(_NOTHING, b"", 0)
+
+    def _refuse_other(self, name: str, *, is_replaced: bool = False) -> None:
+        """Raises the error of a real disk if something else than a file has the name. With
+        `is_replaced`, a rename would take the name, also from a link or a fifo."""
+        if name in self._changed:
+            return
+        path = os.path.join(self.path, name)
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            return  # none has it; other reasons are `_file`'s
+        if stat.S_ISREG(mode) or (is_replaced and not stat.S_ISDIR(mode)):
+            return
+        number = (errno.EISDIR if stat.S_ISDIR(mode) else
+                  errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL)
+        raise KafkaStorageError(number, os.strerror(number), path)
+
     def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
         """See Disk: reads nothing in advance."""
 
@@ -125,7 +148,7 @@ class OverlayDisk:
 
     def create(self, name: str, size: int = 0) -> None:
         """See Disk."""
-        self._changed[name] = (self._file(name) or _OverlayFile(_NOTHING, b"", 0)).resized(size)
+        self._changed[name] = self._file_or_new(name).resized(size)
 
     def preallocate(self, name: str, size: int) -> None:
         """See Disk."""
@@ -137,7 +160,7 @@ class OverlayDisk:
 
     def write(self, name: str, position: int, data: bytes) -> None:
         """See Disk."""
-        found = self._file(name) or _OverlayFile(_NOTHING, b"", 0)
+        found = self._file_or_new(name)
         size = max(found.size, position + len(data))
         before = found.read(0, position) if position > len(found.written) else found.written
         written = before[:position].ljust(position, b"\0") + data + before[position + len(data):]
@@ -145,6 +168,7 @@ class OverlayDisk:
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """See Disk."""
+        self._refuse_other(name, is_replaced=True)
         self._changed[name] = _OverlayFile(_NOTHING, data, len(data))
 
     def copy(self, source: str, start: int, end: int, name: str) -> None:
@@ -158,6 +182,7 @@ class OverlayDisk:
         found = self._file(name)
         if found is None:
             return False
+        self._refuse_other(new_name, is_replaced=True)
         self._changed[name], self._changed[new_name] = None, found
         return True
 

@@ -17,7 +17,7 @@ from seglog.recovery.loading_passes import ListedFiles
 from seglog.recovery.findings import Finding, Report, Severity, finding, status_code
 from seglog.recovery.inputs import Step
 from seglog.recovery.partition_plan import CheckedSegments, PartitionPlan
-from seglog.storage.paths import FileKind, file_name
+from seglog.storage.paths import FileKind, file_name, parse_file_name
 
 __all__ = ["SegmentSteps", "raise_unreadable", "stops_at"]
 
@@ -26,6 +26,7 @@ _KINDS = {
     FileClass.LOG: FileKind.LOG, FileClass.INDEX: FileKind.INDEX,
     FileClass.TIME_INDEX: FileKind.TIME_INDEX, FileClass.TXN_INDEX: FileKind.TXN_INDEX,
 }
+_INDEX_KINDS = (FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 _PADDING = (Status.INDEX_PADDED, Status.INDEX_UNWRITTEN)
 _TXN_STATUSES = (Status.TXN_OFFSET, Status.TXN_VERSION)
 
@@ -42,8 +43,21 @@ def raise_unreadable(plan: PartitionPlan) -> None:
                                 position=int(problem["position"]))
     for name, kind in plan.listing.others:
         if kind is FileClass.LINK and name.endswith(tuple(one.value for one in _KINDS.values())):
-            raise KafkaStorageError(errno.ELOOP, "a symbolic link where a file of a segment is "
-                                    "expected", os.path.join(plan.path, name))
+            number, what = errno.ELOOP, "a symbolic link"
+        elif kind is FileClass.DIRECTORY and _is_index(name, plan):
+            number, what = errno.EISDIR, "a directory"
+        else:
+            continue
+        raise KafkaStorageError(number, f"{what} where a file of a segment is expected",
+                                os.path.join(plan.path, name))
+
+
+def _is_index(name: str, plan: PartitionPlan) -> bool:
+    """Whether a segment's index has this name. (Kafka ignores a directory with the name of a log,
+    but opens one with that of an index.)"""
+    found = parse_file_name(name)
+    return (found.kind in _INDEX_KINDS and found.canonical and found.offset is not None
+            and found.offset in plan.segments)
 
 
 def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
