@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +13,11 @@ from typing import Any
 
 import pytest
 
+import seglog
 from seglog.cli import compact, recover
 from seglog.cli.main import main
 from seglog.errors import KafkaStorageError
+from seglog.recovery.overlay import OverlayDisk
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.segment import LogSegment
 
@@ -151,3 +155,26 @@ def test_compact_lists_a_directory_once(golden_copy: Copy, monkeypatch: pytest.M
     listed = counted(monkeypatch, compact, "read_root")
     assert main(["compact", "--dry-run", "-t", "__consumer_offsets", *roots]) == 0
     assert listed == dict.fromkeys(roots, 1)
+
+
+def test_a_dry_run_keeps_no_log_that_it_has_loaded(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    """It kept the rebuilt indexes of all partitions in memory."""
+    alive: weakref.WeakSet[OverlayDisk] = weakref.WeakSet()
+    before: list[int] = []
+
+    class Counted(OverlayDisk):
+        def __init__(self, path: str) -> None:
+            super().__init__(path)
+            gc.collect()
+            before.append(len(alive))
+            alive.add(self)
+
+    for number in range(5):
+        with seglog.open(tmp_path / f"t-{number}") as log:
+            log.append(b"x")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    monkeypatch.setattr(recover, "OverlayDisk", Counted)
+    # A level at which no partition is a row.
+    assert main(["load", "--dry-run", "--level", "full", "--threads", "1", str(tmp_path)]) == 0
+    assert before == [0] * 5, capfd.readouterr()

@@ -262,6 +262,17 @@ def test_what_a_file_holds_already_is_not_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
+def test_what_a_file_holds_already_takes_no_memory(tmp_path: Path) -> None:
+    """A dry run of a long log had the indexes of all its segments in memory."""
+    disk, content = OverlayDisk(str(tmp_path)), bytes(range(8)) * 1000
+    (tmp_path / "x.index").write_bytes(content)
+    disk.replace("x.index", content)
+    assert not disk._changed
+    for data in (content[:8], content[:8], b"", content):
+        disk.replace("x.index", data)
+        assert disk.read("x.index", 0, len(content)) == data
+
+
 @pytest.mark.parametrize("seed", quick_first(range(20), 3))
 def test_a_disk_that_has_looked_says_what_one_says_that_has_not(tmp_path: Path, seed: int) -> None:
     rng, disks = random.Random(seed), []

@@ -166,7 +166,7 @@ class DirectoryLoad:
             for one in partitions:
                 load(one)
         else:
-            self._loads = [self._pool.submit(partial(load, one)) for one in partitions]
+            self._loads = [self._pool.submit(partial(_call, load, one)) for one in partitions]
 
     def load_log(self, path: str, inputs: LoadInputs, load: Callable[..., _Log], *,
                  disk: Disk | None = None,
@@ -260,3 +260,9 @@ class DirectoryLoad:
         if self._pool is not None:
             self._pool.shutdown(cancel=kind is not None)
         self.segments.close()
+
+
+def _call(load: Callable[[PartitionDirectory], object], partition: PartitionDirectory) -> None:
+    """Drops the result, which the future of a pool would keep to the end: of a dry run, the
+    rebuilt indexes of every log."""
+    load(partition)
