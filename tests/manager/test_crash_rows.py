@@ -184,6 +184,24 @@ def test_a_snapshot_that_a_recovery_replaces(idle: Path, tmp_path: Path) -> None
         assert compare(idle, tmp_path / "k") >= 3
 
 
+def test_a_snapshot_of_a_shutdown_before_the_last_roll(idle: Path, tmp_path: Path) -> None:
+    """A recovery deletes it, and reports that. (A row did not, and so a dry run.)"""
+    where: dict[int, list[Path]] = {-1: [], 1: []}
+    for path in [one for one in idle.iterdir() if one.is_dir()]:
+        bases = sorted(int(log.stem) for log in path.glob("*.log"))
+        for distance, paths in where.items():  # of one in the last segment nothing is said
+            if len(bases) > 1:
+                paths.append(path / f"{bases[-1] + distance:020d}.snapshot")
+    for paths in where.values():
+        for path in paths:
+            assert not path.exists()
+            path.write_bytes(encode_snapshot([]))
+        assert compare(idle, tmp_path / "k") >= 3
+        for path in paths:
+            path.unlink()
+    assert where[-1]
+
+
 def test_producers_of_earlier_segments(idle: Path, tmp_path: Path) -> None:
     """They are in the snapshot at the last segment's base, and stay unless they have expired."""
     shutil.rmtree(idle / "t-0")

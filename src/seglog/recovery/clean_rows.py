@@ -157,20 +157,24 @@ def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
 
 
 def _findings_of(rows: CleanRows, row: int) -> tuple[Finding, ...]:
-    """The findings of a plain partition: a producer snapshot that a start deletes or, after a
-    crash, the recovery of its last segment."""
+    """The findings of a plain partition: after a crash the recovery of its last segment, and a
+    producer snapshot that a start deletes."""
     if not rows.after_crash and rows.files["stray_snapshot"][row] < 0:
         return ()
-    files, directory = rows.files[row], str(rows.keys[row])
+    files, directory, found = rows.files[row], str(rows.keys[row]), []
+    base, stray = int(files["last_base_offset"]), int(files["stray_snapshot"])
     if rows.after_crash:
-        base = int(files["last_base_offset"])
-        return (finding(
+        found.append(finding(
             "segment-rebuilt", directory=directory, file=file_name(base, FileKind.LOG),
             offset=base, bytes=int(files["last_size"]), records=int(files["last_records"]),
-            batches=int(files["last_batches"])),)
-    offset = int(files["stray_snapshot"])
-    return (finding("snapshot-stray", directory=directory, offset=offset,
-                    file=snapshot_name(offset)),)
+            batches=int(files["last_batches"])))
+        # Any other is gone by then, unreported (LoadingProducers.truncate_and_reload).
+        if not rows.start_offsets[row] < stray < base:
+            stray = -1
+    if stray >= 0:
+        found.append(finding("snapshot-stray", directory=directory, offset=stray,
+                             file=snapshot_name(stray)))
+    return tuple(found)
 
 
 class PartitionReports(Sequence[PartitionReport]):
