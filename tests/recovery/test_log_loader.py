@@ -143,6 +143,49 @@ def test_a_missing_index_is_missing_until_the_others_are_whole(tmp_path: Path, d
         3 * 8, 3 * 12]
 
 
+def test_a_cut_is_durable_before_the_index_that_was_missing(tmp_path: Path) -> None:
+    """A power cut that undid the cut alone left the bad bytes where no start looks for them."""
+    path = written(tmp_path / "t-0", {0: at(0) + b"x", 1: at(1)})
+    (path / name(0, ".index")).unlink()
+    with syncs() as synced:
+        log = load_log(str(path), inputs(clean=True))
+    files = [file.name.removesuffix(".new.deleted") for file, _ in synced]
+    assert (path / name(0, ".log"), at(0)) in synced
+    assert files.index(name(0, ".log")) < files.index(name(0, ".index"))
+    log.close()
+
+
+class Told(RealDisk):
+    """Notes which logs there are at a sync of the directory, and which are cut."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.told: list[tuple[str, object]] = []
+
+    def sync_directory(self) -> None:
+        """See Disk."""
+        self.told.append(("logs", names(Path(self.path), ".log")))
+        super().sync_directory()
+
+    def resize(self, name: str, size: int) -> None:
+        """See Disk."""
+        if name.endswith(".log"):
+            self.told.append((name, size))
+        super().resize(name, size)
+
+
+@pytest.mark.parametrize("bad", [
+    at(1) + b"x", at(2, size=200) + at(3, size=200) + at(1, size=200)])
+def test_segments_behind_a_cut_are_durably_gone_before_it(tmp_path: Path, bad: bytes) -> None:
+    """After a power cut they were behind the cut again, and the next start loaded them. `bad` ends
+    with a byte too many, or with an offset that goes backwards."""
+    path = written(tmp_path / "t-0", {0: at(0), 1: bad, 2: at(2), 3: at(3)})
+    disk = Told(str(path))
+    load(path, disk=disk).close()
+    assert disk.told[0] == ("logs", [name(0, ".log"), name(1, ".log")])
+    assert name(1, ".log") in dict(disk.told[1:])
+
+
 @pytest.mark.parametrize(("point", "how", "row"), [
     (25, {}, 1), (20, {}, 1), (5, {}, 0), (99, {}, 2), (25, {"clean_shutdown": True}, 3),
     (25, {"is_deleted": True}, 3), (OFFSET_MAX, {}, 3)])

@@ -331,6 +331,8 @@ class LogLoader:
             message=f"{counted(len(bases), 'segment')} behind the cut, from offset {bases[0]} on, "
                     f"with {claims}")
         self._delete_segments(bases)
+        # Durably: with the cut alone on the disk after a power cut, they would be back behind it.
+        self.disk.sync_directory()
 
     def _delete_segments(self, bases: list[int]) -> None:
         segments = [self.segments.get(base) for base in bases]

@@ -136,6 +136,8 @@ class SegmentFiles:
         last, so that the next load recovers the segment again if this one is killed.
         """
         self._cut(recovery)
+        if sync and recovery.cut_bytes > 0:
+            self.disk.sync(self.log_name)  # with whole indexes no later load scans it
         replacements = [partial(self.offset_index.replace, recovery.offset_index),
                         partial(self.time_index.replace, recovery.time_index),
                         partial(self.txn_index.replace, recovery.aborted)]
