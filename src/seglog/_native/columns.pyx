@@ -122,7 +122,11 @@ cdef object _TOKEN = object()
 
 @cython.final
 cdef class RecordColumns:
-    """Rows of a section of the log, an Arrow array per column. Thread-safe."""
+    """Rows of a section of the log, an Arrow array per column. Thread-safe.
+
+    `to_pylists()` has them as Python values; every library that reads the Arrow C data interface
+    takes them without a copy (`pyarrow.record_batch(columns)`).
+    """
 
     def __cinit__(self, token=None):
         if token is not _TOKEN:
@@ -134,6 +138,7 @@ cdef class RecordColumns:
 
     @property
     def num_rows(self):
+        """The number of records."""
         return self.set.rows
 
     def __len__(self):
@@ -141,18 +146,22 @@ cdef class RecordColumns:
 
     @property
     def nbytes(self):
+        """Bytes of memory of all columns."""
         return slg_columns_nbytes(self.set)
 
     @property
     def columns(self):
+        """Their names, in order."""
         return self.projection.names
 
     @property
     def first_offset(self):
+        """The offset of the first record, also without the column `offset`."""
         return self.set.first_offset
 
     @property
     def last_offset(self):
+        """The offset of the last record, also without the column `offset`."""
         return self.set.last_offset
 
     def timestamp_range(self):

@@ -14,6 +14,11 @@ from seglog._native.status cimport check
 from seglog._native.columns import COLUMNS as _RECORD_COLUMNS
 from seglog.errors import IllegalArgumentError
 
+# The Arrow types that each column may have, for messages.
+_TYPES = {
+    "key": "binary or text", "value": "binary or text", "timestamp": "int64 or a timestamp",
+    "headers": "a list of structs (key: text, value: binary) or such a map"}
+
 cdef enum:
     BUFFERS_MAX = 4
 
@@ -106,7 +111,8 @@ cdef class ColumnSource:
         cdef slg_status status = slg_input_arrow(rows, column, schema, array, first, &error)
         if status != SLG_OK:
             coded = "dictionary of " if schema.dictionary != NULL else ""
-            check(status, &error, f"column {name!r} of Arrow type {coded}{_text(schema.format)!r}")
+            check(status, &error, f"column {name!r} of Arrow type {coded}{_text(schema.format)!r}, "
+                  f"not {_TYPES[name]}")
         return 0
 
     cdef int _check_names(self) except -1:
