@@ -50,6 +50,7 @@ class LogDeletion:
                 state.cleaning.removed(log)
             self._put_away(log, is_stray)
         if checkpoint:
+            state.forget_topics((key.topic,))
             state.checkpoints.recovery_offsets(log_dir)
         return log
 
@@ -73,8 +74,9 @@ class LogDeletion:
     def async_delete_all(self, keys: Iterable[TopicPartition], is_stray: bool,
                          on_error: Callable[[TopicPartition, Exception], object]) -> None:
         """See LogManager.async_delete_all."""
-        log_dirs: set[str] = set()
+        log_dirs, topics = set[str](), set[str]()
         for key in keys:
+            topics.add(key.topic)
             try:
                 for is_future in (False, True):
                     log = self._state.table.get(key, is_future)
@@ -83,6 +85,7 @@ class LogDeletion:
                         self.async_delete(key, is_future, checkpoint=False, is_stray=is_stray)
             except Exception as error:
                 on_error(key, error)
+        self._state.forget_topics(topics)
         for log_dir in sorted(log_dirs):
             self._state.checkpoints.recovery_offsets(log_dir)
 

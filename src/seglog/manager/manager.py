@@ -473,6 +473,7 @@ class LogManager(LogOperations):
             if isinstance(log, UnifiedLog):  # not the result of a custom `load`
                 log.remove_log_metrics()
             log.close_handlers()
+        self._state.forget_topics(key.topic for key in gone.current_partitions)
         told = LogDirFailure(path, failure.message, failure.error, gone.current_partitions,
                              tuple(log.topic_partition for log in gone.future))
         _log.warning("Logs for partitions %s are offline and logs for future partitions %s are "

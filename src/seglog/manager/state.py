@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from seglog.errors import LogManagerStateError
@@ -67,6 +67,14 @@ class ManagerState:
             flush_timer(stats.registry)
             self.sources.append(source := UnopenedGauges(logs, stats, self.configs.of))
             stats.registry.add_source(source)
+
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        """Removes the meters of those topics that have no log here any more (Kafka:
+        ReplicaManager.maybeRemoveTopicMetrics)."""
+        if self.context.stats is not None:
+            with self.lock:  # no log of theirs is created meanwhile
+                for topic in set(topics) - self.table.topics():
+                    self.context.stats.remove_metrics(topic)
 
     def remove_log_metrics(self) -> None:
         """Removes the gauges of all logs: the registry may have gauges of other logs of their names
