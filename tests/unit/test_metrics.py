@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -185,3 +186,16 @@ def test_prometheus() -> None:
         "kafka_server_brokertopicmetrics_bytesin_total": 12}
     assert "# TYPE kafka_server_brokertopicmetrics_bytesin_total counter" in lines
     assert "# TYPE kafka_log_logmanager_remainingsegmentstoload gauge" in lines
+
+
+def test_a_path_that_is_not_utf8_fails_no_scrape() -> None:
+    prometheus_client = pytest.importorskip("prometheus_client")
+    from seglog.metrics.prometheus import PrometheusCollector
+
+    registry = MetricsRegistry()
+    registry.group("kafka.log", "LogManager").gauge(
+        "LogDirectoryOffline", lambda: 1, {"logDirectory": os.fsdecode(b"/k\xff")})
+    exported = prometheus_client.CollectorRegistry()
+    exported.register(PrometheusCollector(registry))
+    assert ('kafka_log_logmanager_logdirectoryoffline{logDirectory="/k\\\\udcff"} 1.0'
+            in prometheus_client.generate_latest(exported).decode().splitlines())

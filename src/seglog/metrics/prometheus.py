@@ -42,6 +42,11 @@ def _family(name: MetricName, metric: Metric) -> tuple[str, str, str]:
         (text, "summary", f"{text}_count")
 
 
+def _label(value: str) -> str:
+    """A tag's value in UTF-8: a path with other bytes must not fail the whole scrape."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
@@ -71,7 +76,7 @@ class PrometheusCollector(Collector):
             text, kind, counts = _family(name, metric)
             family = families.setdefault(
                 text, Family(text, f"{name.group}:type={name.type},name={name.name}", kind))
-            labels = {_FOREIGN.sub("_", key): value for key, value in name.tags if value}
+            labels = {_FOREIGN.sub("_", key): _label(value) for key, value in name.tags if value}
             value = _number(attributes.get("Value", attributes.get("Count")))
             if value is not None:
                 family.add_sample(counts, labels, value)
