@@ -20,7 +20,7 @@ from seglog.cli.main import main
 from seglog.errors import ConfigError, DuplicateLogDirError, KafkaStorageError, LogDirLockedError
 from tests.support.effort import how_many
 from tests.support.fingerprint import fingerprint
-from tests.support.users import make_reachable
+from tests.support.users import make_reachable, without_rights
 
 Copy = Callable[[str], Path]
 
@@ -318,6 +318,21 @@ def test_ls_names_what_it_may_not_read_once(golden_copy: Copy) -> None:
     done = run_as(1234, "ls", str(root))
     assert (done.returncode, done.stderr) == (
         1, f"seglog: error: {root / 'txn-1'}: a system call failed: Permission denied\n")
+
+
+@needs_root
+@pytest.mark.parametrize("verb", ["ls", "cat -e", "load", "verify"])
+def test_a_data_directory_that_may_be_listed_and_not_entered(tmp_path: Path, verb: str) -> None:
+    """It was "no data directory", although its checkpoints were named."""
+    root = tmp_path / "data"
+    with seglog.LogManager(root) as manager:
+        manager.get_or_create_log(seglog.TopicPartition("t", 0), is_new=True)
+    run(verb, str(root))  # what is imported
+    root.chmod(0o744)
+    with without_rights(tmp_path):
+        said = refused(run(verb, str(root)), str(root))
+    assert said.endswith("Permission denied")
+
 
 
 # ---- the library

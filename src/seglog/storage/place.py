@@ -122,7 +122,7 @@ def identify(path: str | os.PathLike[str]) -> Place:
     """
     name = os.path.abspath(given_path(path))
     try:
-        if any(os.path.lexists(os.path.join(name, mark)) for mark in _MARKS):
+        if any(_is_there(os.path.join(name, mark)) for mark in _MARKS):
             return Place(name, PlaceKind.DATA_DIRECTORY)
         return _identify(name)
     except FileNotFoundError:
@@ -131,6 +131,15 @@ def identify(path: str | os.PathLike[str]) -> Place:
         return Place(name, PlaceKind.FILE if os.path.exists(name) else PlaceKind.MISSING)
     except OSError as error:
         raise KafkaStorageError(error.errno, error.strerror, error.filename or name) from None
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is a file of this name. Raises OSError if the system does not say."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _identify(path: str) -> Place:
