@@ -14,6 +14,7 @@ from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 from tests.support.dump import dump, run_seglog
 from tests.support.golden import unpack
+from tests.support.users import without_rights
 
 LOG = "00000000000000000000.log"
 # What stands behind the file name in the names of tests/golden/dump.
@@ -210,3 +211,25 @@ def test_directories_and_lists_of_files(golden: Path, monkeypatch: pytest.Monkey
     listed = ",".join(f"txn-0/{name}" for name in names if not name.endswith(".metadata"))
     assert run_seglog("dump", "--files", listed).out == whole.out
     assert run_seglog("dump", "--files", "txn-0/").out == whole.out
+
+
+def test_json_of_a_path_that_is_not_utf8(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    write_log(folder / LOG, Record(offset=3, timestamp=1, value=b"v"))
+    told = facts_of(str(folder / LOG), "--deep-iteration")  # each line is UTF-8
+    for fact in (told[0]["path"], told[-1]["file"]):
+        assert os.fsencode(fact) == os.fsencode(folder / LOG)
+
+
+def test_what_may_not_be_reached_is_not_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "t-0"
+    folder.mkdir(parents=True)
+    write_log(folder / LOG, Record(offset=0, timestamp=1, value=b"v"))
+    run_seglog("dump", str(folder))  # what is imported
+    folder.parent.chmod(0o700)
+    with without_rights(tmp_path):
+        for path in (folder, folder / "partition.metadata"):
+            done = run_seglog("dump", str(path))
+            assert (done.code, done.out) == (2, b"")
+            assert done.err == f"seglog: error: {path}: Permission denied\n"

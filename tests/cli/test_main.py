@@ -156,7 +156,9 @@ def test_an_output_that_takes_nothing_is_no_damage(golden: Path, verb: list[str]
 
 @pytest.mark.parametrize(("arguments", "code"), [
     (["cat", "-e", "."], cli.EXIT_OK), (["dump", "gone.log"], cli.EXIT_FAILED),
-    (["dump", "--no-such-option"], cli.EXIT_FAILED)], ids=["message", "error", "usage"])
+    (["dump", "--no-such-option"], cli.EXIT_FAILED),
+    (["dump", "--deep-iteration", "txn-0/00000000000000000125.log"], cli.EXIT_OK)],
+    ids=["message", "error", "usage", "findings"])
 def test_messages_that_nothing_takes_change_no_exit_code(golden: Path, arguments: list[str],
                                                          code: int) -> None:
     done = subprocess.run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *SEGLOG, *arguments],

@@ -11,7 +11,6 @@ import difflib
 import errno
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
@@ -142,7 +141,8 @@ def _dump(args: argparse.Namespace, paths: list[str]) -> int:
     output.flush()
     render.stdout().flush()
     if not args.json:
-        sys.stderr.writelines(f"{line}\n" for line in findings.lines())
+        for line in findings.lines():
+            render.message(line)
     return 0
 
 
@@ -181,15 +181,20 @@ def _files_of(path: str) -> list[str]:
 
 
 def _check_file(path: str) -> None:
-    """Raises KafkaStorageError if the file does not exist, unless its name is a segment's.
+    """Raises KafkaStorageError if the file does not exist or cannot be reached, unless its name is
+    a segment's.
 
     Kafka's tool reports a missing segment file itself, after the lines of earlier files.
     """
     folder = os.path.dirname(path) or "."
-    if not path or os.path.lexists(path):
+    if not path or (path.endswith(_SUFFIXES) and _has_offset(os.path.basename(path))):
         return
-    if path.endswith(_SUFFIXES) and _has_offset(os.path.basename(path)):
-        return
+    with storage_errors(path):
+        try:
+            os.lstat(path)
+            return
+        except (FileNotFoundError, NotADirectoryError):
+            pass
     try:
         near = difflib.get_close_matches(os.path.basename(path), os.listdir(folder), n=1)
     except OSError:

@@ -62,10 +62,11 @@ class Output:
             self.facts(facts)
 
     def facts(self, facts: dict[str, Any]) -> None:
-        """Prints one JSON line; bytes become base64."""
+        """Prints one JSON line; bytes become base64. The bytes of a path that are not UTF-8 become
+        escapes of surrogates, which os.fsencode turns back."""
         text = json.dumps(facts, separators=(",", ":"), ensure_ascii=False,
                           default=lambda value: b64encode(value).decode())
-        self._add(os.fsencode(text) + b"\n")
+        self._add(text.encode("utf-8", "backslashreplace") + b"\n")
 
     def write(self, data: memoryview) -> None:
         """Prints rendered text after all lines so far."""
