@@ -240,3 +240,11 @@ def test_settings(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in ("index.interval.bytes", "no.such.setting=1"):
         with pytest.raises(SystemExit):
             run(capsys, "load", "--config", wrong, root)
+
+
+def test_a_lone_surrogate_in_meta_properties_is_shown(tmp_path: Path,
+                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    """Java's files hold them as escapes. Printing one ended in a UnicodeEncodeError."""
+    (tmp_path / "meta.properties").write_text("version=\\ud83d\n")
+    code, out, err = run(capsys, "load", tmp_path)
+    assert code == 1 and err == "" and "version string '\\ud83d'" in out

@@ -307,7 +307,7 @@ def _table(columns: Sequence[str], lines: Callable[[], Iterable[Row]]) -> Iterat
                  for at, cell in enumerate(line)]
         if error is not None:
             texts = [*texts[:len(names)], error]
-        yield "  ".join(texts).rstrip().encode("utf-8", "surrogateescape") + b"\n"
+        yield render.text_line("  ".join(texts).rstrip())
 
 
 def _cell(column: str, row: Row) -> str:

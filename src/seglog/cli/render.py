@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Self, TextIO
 
 __all__ = ["Progress", "abandon", "end_messages", "error", "human_bytes", "json_line", "message",
-           "paint", "stdout", "terminal_columns", "text_of", "uses_color", "warning"]
+           "paint", "stdout", "terminal_columns", "text_line", "text_of", "uses_color", "warning"]
 
 _REDRAW_SECONDS = 0.1
 _BAR_COLUMNS, _BAR_COLUMNS_MIN = 24, 8
@@ -111,6 +111,15 @@ def _width(stream: TextIO | None) -> int:
 def paint(text: str, color: str, stream: TextIO) -> str:
     """`text` in red, green, yellow, bold or dim; unchanged if `stream` takes no colour."""
     return f"\x1b[{_COLORS[color]}m{text}\x1b[0m" if uses_color(stream) else text
+
+
+def text_line(text: str) -> bytes:
+    """One line of text: file names as the bytes that they are, lone surrogates of a Java file as
+    escapes."""
+    try:
+        return text.encode("utf-8", "surrogateescape") + b"\n"
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def json_line(value: Any) -> bytes:

@@ -55,8 +55,8 @@ def print_summary(verb: str, parts: Sequence[Part], *, show_all: bool) -> None:
     out = render.stdout()
     for part in parts:
         for line in _lines(verb, part, show_all):
-            out.write(line.encode("utf-8", "surrogateescape") + b"\n")
-    out.write((_verdict(verb, parts) + "\n").encode("utf-8", "surrogateescape"))
+            out.write(render.text_line(line))
+    out.write(render.text_line(_verdict(verb, parts)))
     out.flush()
 
 

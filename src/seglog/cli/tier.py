@@ -191,6 +191,5 @@ def _finding(one: TierFinding) -> Row:
 
 def _print(row: Row, lines: list[str], as_json: bool) -> None:
     out = render.stdout()
-    out.writelines([render.json_line(row)] if as_json else
-                   [f"{line}\n".encode() for line in lines])
+    out.writelines([render.json_line(row)] if as_json else map(render.text_line, lines))
     out.flush()

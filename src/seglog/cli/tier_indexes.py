@@ -83,7 +83,7 @@ def _print(name: str, found: list[RebuiltSegment], gaps: list[str], *, as_json: 
                    f"{', written' if one.is_written else ''}"
                    f"{'' if one.is_complete else ', as far as the tier has its records'}"
                    for segment, one in rows)]
-        out.writelines(f"{line}\n".encode() for line in lines)
+        out.writelines(map(render.text_line, lines))
     out.flush()
 
 

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             "findings": [asdict(one) for one in findings]}))
     else:
         compared = "an unknown number" if lint.partition_count is None else lint.partition_count
-        out.writelines(f"{one}\n".encode() for one in findings)
+        out.writelines(render.text_line(str(one)) for one in findings)
         out.write(f"{REMOTE_LOG_METADATA_TOPIC}: {len(lint.metadata_partitions)} of {compared} "
                   f"partitions, {counted(lint.records, 'record')} of "
                   f"{counted(lint.user_partitions, 'partition')}, "
