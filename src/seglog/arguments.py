@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 from seglog.errors import IllegalArgumentError, KafkaStorageError
 from seglog.model import TopicPartition
 
-__all__ = ["INT32_MAX", "INT32_MIN", "INT64_MAX", "INT64_MIN", "all_of", "content", "count",
+__all__ = ["INT32_MAX", "INT32_MIN", "INT64_MAX", "INT64_MIN", "THREADS_MAX", "all_of", "content",
+           "count",
            "directory_path", "given_path", "int32", "int64", "integer", "names", "offset",
            "optional", "partition_of", "require_local", "seconds", "shown", "text", "threads"]
 

@@ -248,3 +248,13 @@ def test_a_lone_surrogate_in_meta_properties_is_shown(tmp_path: Path,
     (tmp_path / "meta.properties").write_text("version=\\ud83d\n")
     code, out, err = run(capsys, "load", tmp_path)
     assert code == 1 and err == "" and "version string '\\ud83d'" in out
+
+
+@pytest.mark.parametrize("verb", ["load", "verify", "compact"])
+def test_more_threads_than_a_machine_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                           verb: str) -> None:
+    """A report with a line of each of two billion threads filled the memory."""
+    with pytest.raises(SystemExit) as end:
+        main([verb, "--threads", "1025", str(tmp_path)])
+    assert end.value.code == 2 and "expected a number, 1 to 1024, got '1025'" in \
+        capsys.readouterr().err

@@ -17,7 +17,7 @@ from seglog.cleaner.dry_run import dry_run
 from seglog.cli import render
 from seglog.cli.compact_text import print_compaction
 from seglog.cli.document import document, print_document
-from seglog.cli.option_numbers import number_from
+from seglog.cli.option_numbers import thread_count
 from seglog.cli.report import exit_code_of, load_properties, setting
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
@@ -64,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="only this topic; may be repeated")
     parser.add_argument("--dry-run", action="store_true",
                         help="what it would do; touches nothing")
-    parser.add_argument("--threads", type=number_from(1), default=1, metavar="N",
+    parser.add_argument("--threads", type=thread_count, default=1, metavar="N",
                         help="threads for one log at a time (default 1); the result is the same")
     parser.add_argument("--config", type=setting, action="append", default=[],
                         metavar="KEY=VALUE", help="a setting of the broker or the topics under "

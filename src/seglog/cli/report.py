@@ -10,7 +10,7 @@ from dataclasses import replace
 from seglog.arguments import given_path
 from seglog.cli.bar import LoadBar
 from seglog.cli.document import document, print_document
-from seglog.cli.option_numbers import number_from
+from seglog.cli.option_numbers import thread_count
 from seglog.cli.summary import Part, print_summary
 from seglog.config import BrokerConfig, LogConfig, read_properties
 from seglog.recovery.loader import LoadOptions, load_directory
@@ -31,7 +31,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `load` and `verify` share."""
     parser.add_argument("path", nargs="+", type=given_path, help="data directories (each one entry "
                         "of log.dirs) or single partition directories")
-    parser.add_argument("--threads", type=number_from(1), metavar="N",
+    parser.add_argument("--threads", type=thread_count, metavar="N",
                         help=f"{_THREADS}, and for a recovery "
                         "num.recovery.threads.per.data.dir; default: one per CPU")
     parser.add_argument("--config", type=setting, action="append", default=[],
