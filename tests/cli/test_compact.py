@@ -251,3 +251,31 @@ def test_the_bar_counts_bytes(root: Path, capsys: Capture, monkeypatch: pytest.M
     assert (bars[0].done, bars[0].total) == (2 * size["users-0"],) * 2
     compacted(capsys, root, "-t", "users", "-t", "plain", *SAYS, *dry)
     assert bars[1].done == bars[1].total > 2 * size["plain-0"]
+
+
+def test_a_log_that_does_not_load_is_told(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    """Also one that is not to be compacted: the directory gets no clean shutdown marker then, and
+    nothing said so."""
+    (root / "plain-0" / "partition.metadata").write_text("no metadata")
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    told = compacted(capsys, root, code=1)
+    bad, good = told["partitions"]
+    assert bad["directory"] == "plain-0" and bad["error"] == "KafkaStorageException"
+    assert good["error"] is None and rows(root / "__consumer_offsets-0") == KEPT
+    assert told["directories"][0]["clean_after"] is False and not (root / MARKER).exists()
+    done = run_seglog("compact", str(copy))
+    assert done.code == 1
+    assert "no clean shutdown marker any more, as not every log is loaded" in done.out.decode()
+    assert "  plain-0: KafkaStorageException: " in done.out.decode()
+
+
+def test_a_dry_run_says_what_is_refused(root: Path) -> None:
+    with seglog.LogManager(root):
+        done = run_seglog("compact", str(root), "--dry-run")
+        assert done.code == 0 and "directory is refused: it is in use by" in done.out.decode()
+    assert "is refused" not in run_seglog("compact", str(root), "--dry-run").out.decode()
+    (root / MARKER).unlink()
+    done = run_seglog("compact", str(root), "--dry-run")
+    assert done.code == 0
+    assert ("without --dry-run this directory is refused: the broker was not shut down cleanly; "
+            "run seglog load --recover first\n") in done.out.decode()

@@ -57,8 +57,8 @@ def run_as(user: int, verb: str, *paths: str) -> subprocess.CompletedProcess[str
     """The command line as another user."""
     # What it imports comes before the change of user: that user need not be able to read it.
     code = ("import os, sys\nfrom seglog.cli.main import main\n"
-            "import seglog.cli.cat, seglog.cli.load, seglog.cli.ls, seglog.cli.recover, "
-            "seglog.cli.document, seglog.cli.summary, seglog.cli.verify, "
+            "import seglog.cli.cat, seglog.cli.compact, seglog.cli.load, seglog.cli.ls, "
+            "seglog.cli.recover, seglog.cli.document, seglog.cli.summary, seglog.cli.verify, "
             "seglog.storage.partition_log, "
             "seglog.embedded.embedded_log\n"
             f"if os.geteuid() != {user}: os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
@@ -318,6 +318,29 @@ def test_ls_names_what_it_may_not_read_once(golden_copy: Copy) -> None:
     done = run_as(1234, "ls", str(root))
     assert (done.returncode, done.stderr) == (
         1, f"seglog: error: {root / 'txn-1'}: a system call failed: Permission denied\n")
+
+
+@needs_root
+@pytest.mark.parametrize("hidden", ["partition", "file", "checkpoint"])
+def test_a_compaction_that_would_fail_halfway_changes_nothing(tmp_path: Path, hidden: str) -> None:
+    """The directory lost its clean shutdown marker."""
+    root = tmp_path / "data"
+    with seglog.LogManager(root) as manager:
+        manager.get_or_create_log(seglog.TopicPartition("__consumer_offsets", 0), is_new=True)
+    make_reachable(root)
+    for path in [root, *root.rglob("*")]:
+        os.chown(path, 1234, 2345)
+    victim = {"partition": root / "__consumer_offsets-0",
+              "file": root / "__consumer_offsets-0" / "00000000000000000000.log",
+              "checkpoint": root / "replication-offset-checkpoint"}[hidden]
+    os.chown(victim, 0, 0)
+    victim.chmod(0o700)
+    before = fingerprint(root)
+    done = run_as(1234, "compact", str(root))
+    assert done.returncode == 2 and "not done" in done.stdout
+    assert done.stderr == (f"seglog: error: {victim}: this user may not read and write it; run the "
+                           "compaction as its owner (user 0) or as root\n")
+    assert fingerprint(root) == before and (root / ".kafka_cleanshutdown").exists()
 
 
 @needs_root

@@ -1,5 +1,5 @@
-"""What `seglog load --recover` requires of the file system before it changes anything, and a dry
-run before it says what would change."""
+"""What `seglog load --recover` and `compact` require of the file system before they change
+anything, and a dry run before it says what would change."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def require_quarantine(path: str) -> None:
                                 "keeps bytes; nothing was changed", path)
 
 
-def require_access(root: RootDirectory) -> None:
+def require_access(root: RootDirectory, work: str = "the recovery") -> None:
     """Raises KafkaStorageError for the first directory or file that this user may not change, so
-    that no recovery fails halfway, and for a file at the top that cannot be read."""
+    that no `work` fails halfway, and for a file at the top that cannot be read."""
     if os.geteuid() != 0:  # root may change everything
-        _require_permission(root)
-    require_readable(root)
+        _require_permission(root, work)
+    require_readable(root, work)
 
 
-def require_readable(root: RootDirectory) -> None:
+def require_readable(root: RootDirectory, work: str = "the recovery") -> None:
     """Raises KafkaStorageError for a file at the top that cannot be read. (A dry run that took it
     for empty would say something else than a recovery.)"""
     for name in _READ_AT_START:
         path = os.path.join(root.path, name)
         if os.path.isfile(path) and not os.access(path, os.R_OK):
-            raise _no_access(path)
+            raise _no_access(path, work)
         try:
             read_beginning(path, CHECKPOINT_BYTES_MAX)
         except KafkaStorageError as error:
@@ -62,25 +62,25 @@ def require_readable(root: RootDirectory) -> None:
                 "in its place", path, position=error.position, code=error.code) from error
 
 
-def _require_permission(root: RootDirectory) -> None:
+def _require_permission(root: RootDirectory, work: str) -> None:
     if not os.access(root.path, os.R_OK | os.W_OK | os.X_OK):
-        raise _no_access(root.path)
+        raise _no_access(root.path, work)
     lock = os.path.join(root.path, LOCK_FILE)
     if os.path.isfile(lock) and not os.access(lock, os.R_OK | os.W_OK):
-        raise _no_access(lock)
+        raise _no_access(lock, work)
     for partition in root.partitions:
         path = os.path.join(root.path, partition.name)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise _no_access(path)
+            raise _no_access(path, work)
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False) and not os.access(
                         entry.path, os.R_OK | os.W_OK):
-                    raise _no_access(entry.path)
+                    raise _no_access(entry.path, work)
 
 
-def _no_access(path: str) -> KafkaStorageError:
+def _no_access(path: str, work: str) -> KafkaStorageError:
     owner = os.stat(path).st_uid
     return KafkaStorageError(
-        errno.EACCES, "this user may not read and write it; run the recovery as its owner (user "
+        errno.EACCES, f"this user may not read and write it; run {work} as its owner (user "
         f"{owner}) or as root", path)

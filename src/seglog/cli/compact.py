@@ -15,6 +15,7 @@ from seglog.cleaner.cleanable import LogToClean
 from seglog.cleaner.config import CleanerConfig
 from seglog.cleaner.dry_run import dry_run
 from seglog.cli import render
+from seglog.cli.access import require_access, require_readable
 from seglog.cli.compact_text import print_compaction
 from seglog.cli.document import document, print_document
 from seglog.cli.option_numbers import thread_count
@@ -256,17 +257,23 @@ def _compact(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
     if root.holder is not None:
         raise LogDirLockedError(root.path, root.holder.pid, root.holder.command)
     _require_clean(root.path)
+    require_access(root, "the compaction")
+    failed: dict[str, Exception] = {}
     manager = LogManager(  # from here on the directory is locked
         [root.path], config=settings.broker, log_config=settings.log,
         topic_configs={key.topic: settings.of_topic(key.topic) for key in keys},
-        on_load_error=lambda path, error: None, keep_log_starts=True)
+        on_load_error=failed.__setitem__, keep_log_starts=True)
     epoch = manager.read_broker_epoch_from_clean_shutdown_files()
     try:
         _require_clean(root.path)
         manager.startup()
+        for path, error in sorted(failed.items()):  # also of logs that are not to be compacted:
+            yield partition_row(  # without them the directory gets no clean shutdown marker
+                root.path, os.path.basename(path), **_state_of(error, root.path))
         for key in keys:
             bar.begin(root.path, key)
-            yield _compacted_row(root.path, key, manager, settings.threads, bar)
+            if os.path.join(root.path, str(key)) not in failed:
+                yield _compacted_row(root.path, key, manager, settings.threads, bar)
     finally:
         manager.shutdown(-1 if epoch is None else epoch)
 
@@ -307,6 +314,7 @@ def _compacted_row(path: str, key: TopicPartition, manager: LogManager, threads:
 def _dry_run(root: RootDirectory, keys: list[TopicPartition], settings: _Settings,
              bar: _Bar) -> Iterator[Row]:
     """Opens no file for writing and takes no lock."""
+    require_readable(root, "the compaction")
     cleaned, config = _cleaned(root.path), CleanerConfig.of(settings.broker)
     # A scheduler of a clock that nobody moves runs nothing.
     context = LogContext(MockTime().scheduler, Time())
@@ -368,9 +376,13 @@ def _row(path: str, log: UnifiedLog, compaction: Row, **known: Any) -> Row:
 
 def _failed_row(path: str, log: UnifiedLog, compaction: Row, error: Exception) -> Row:
     file, position = getattr(error, "batch_at", None) or (None, None)
-    state = error_state(error) if isinstance(error, SeglogError) else {
-        "error": "IOException", "message": str(error)}
     return _row(path, log, {
         **compaction, "uncleanable_position": position,
         "uncleanable_file": None if file is None else os.path.basename(file)},
-        error=state["error"], message=str(state["message"]).replace(path, ""))
+        **_state_of(error, path))
+
+
+def _state_of(error: Exception, path: str) -> Row:
+    state = error_state(error) if isinstance(error, SeglogError) else {
+        "error": "IOException", "message": str(error)}
+    return {**state, "message": str(state["message"]).replace(path, "")}

@@ -20,7 +20,7 @@ def print_compaction(parts: Sequence[Part], *, is_dry: bool) -> None:
     out = render.stdout()
     for part in parts:
         for line in _lines(part, is_dry):
-            out.write(line.encode("utf-8", "surrogateescape") + b"\n")
+            out.write(render.text_line(line))
     out.flush()
 
 
@@ -35,8 +35,21 @@ def _lines(part: Part, is_dry: bool) -> Iterator[str]:
            f"{render.human_bytes(after)}, in {directory['seconds']:.3f} s"
            + (f", {counted(failed, 'log')} cannot be cleaned" if failed else "")
            + ("" if directory["error"] is None else ", not done"))
+    if is_dry and (why := _refusal(directory)) is not None:
+        yield f"  without --dry-run this directory is refused: {why}"
+    if not is_dry and directory["error"] is None and not directory["clean_after"]:
+        yield ("  no clean shutdown marker any more, as not every log is loaded: a broker recovers "
+               "this directory; mend what is named below and run seglog load --recover")
     for row in rows:
         yield f"  {row['directory']}: {'; '.join(_facts(row, is_dry))}"
+
+
+def _refusal(directory: Row) -> str | None:
+    """Why a directory is not compacted for real; None if it is."""
+    if directory["in_use_by"] is not None:
+        return f"it is in use by {directory['in_use_by']}"
+    return None if directory["clean_shutdown"] is not False else (
+        "the broker was not shut down cleanly; run seglog load --recover first")
 
 
 def _facts(row: Row, is_dry: bool) -> Iterator[str]:
