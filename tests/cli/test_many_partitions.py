@@ -178,3 +178,20 @@ def test_a_dry_run_keeps_no_log_that_it_has_loaded(
     # A level at which no partition is a row.
     assert main(["load", "--dry-run", "--level", "full", "--threads", "1", str(tmp_path)]) == 0
     assert before == [0] * 5, capfd.readouterr()
+
+
+def test_states_list_the_findings_once(golden: Path, monkeypatch: pytest.MonkeyPatch,
+                                       capfd: Capture) -> None:
+    """They were put together again for each partition."""
+    root, lists = golden / "real" / "unclean", Counter[str]()
+    found = recover.DirectoryOutcome.findings
+    assert found.fget is not None
+    get = found.fget
+
+    def counting(self: Any) -> Any:
+        lists[self.path] += 1
+        return get(self)
+
+    monkeypatch.setattr(recover.DirectoryOutcome, "findings", property(counting))
+    assert main(["load", "--dry-run", "--states", str(root)]) in (0, 1)
+    assert lists[str(root)] < 5

@@ -6,6 +6,7 @@ import gc
 import random
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone, UTC
 from pathlib import Path
@@ -19,7 +20,7 @@ from seglog.arrow import COLUMNS, ORIGIN_COLUMNS, TOPIC_COLUMNS, RecordSchema
 from seglog.errors import (
     CorruptRecordError, KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
 )
-from seglog.storage.selection import unknown_partition, unknown_topic
+from seglog.storage.selection import select_partitions, unknown_partition, unknown_topic
 from tests.oracle.batch import Batch, Record
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig, LogWriter
@@ -300,3 +301,11 @@ def test_what_is_there_is_named_up_to_eight(count: int, more: str) -> None:
     numbers = ", ".join(str(2 * number) for number in range(count)[:8])
     assert str(unknown_partition("d", ("a",), 99, [2 * number for number in range(count)])) == (
         f"d: partition 99 is not here; a has {numbers}{more and more + ' ranges'}")
+
+
+def test_the_choice_among_many_topics_takes_no_time() -> None:
+    """For each partition a set of all topics was made."""
+    there = [seglog.TopicPartition(f"t{number}", 0) for number in range(20_000)]
+    started = time.process_time()
+    assert len(select_partitions(there, None, [0], "here")) == len(there)
+    assert time.process_time() - started < 3

@@ -126,9 +126,14 @@ def _recover(args: argparse.Namespace) -> int:
 def states_of(outcomes: Sequence[DirectoryOutcome]) -> dict[str, Any]:
     """For comparisons with Kafka's own loader: the state of each partition directory by its name;
     of several data directories one such object by their names, or paths where a name is twice."""
-    shown = [{name: {**outcome.states[name], "findings": [
-        found.to_dict() for found in outcome.findings if found.directory == name]}
-        for name in sorted(outcome.states)} for outcome in outcomes]
+    shown: list[dict[str, Any]] = []
+    for outcome in outcomes:
+        states: dict[str, Any] = {name: {**outcome.states[name], "findings": []}
+                                  for name in sorted(outcome.states)}
+        for found in outcome.findings:
+            if found.directory in states:
+                states[found.directory]["findings"].append(found.to_dict())
+        shown.append(states)
     if len(shown) == 1:
         return shown[0]
     names = [os.path.basename(outcome.path) for outcome in outcomes]

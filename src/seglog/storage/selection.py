@@ -35,14 +35,16 @@ def select_partitions(found: Iterable[TopicPartition], topics: Sequence[str] | N
     names = list(dict.fromkeys(tp.topic for tp in there))
     chosen = names if topics is None else [
         name for word in topics for name in _matches(word, names, where)]
-    kept = [tp for tp in there if tp.topic in set(chosen)]
+    wanted = set(chosen)
+    kept = [tp for tp in there if tp.topic in wanted]
     if partitions is None:
         return kept
     numbers = {tp.partition for tp in kept}
     for number in partitions:
         if number not in numbers:
             raise unknown_partition(where, chosen, number, numbers)
-    return [tp for tp in kept if tp.partition in set(partitions)]
+    numbered = set(partitions)
+    return [tp for tp in kept if tp.partition in numbered]
 
 
 def _matches(word: str, names: Sequence[str], where: str) -> list[str]:
