@@ -318,3 +318,21 @@ def test_a_topic_that_is_created_again_ends_it(tmp_path: Path) -> None:
     assert b"deleted and created again" in process.stderr.read()
     process.stdout.close()
     process.stderr.close()
+
+
+def test_follows_up_to_a_time(tmp_path: Path) -> None:
+    """As kcat does. It waited for ever, and printed what came after that time."""
+    path = tmp_path / "t-0"
+    with seglog.open(path) as log:
+        log.append(b"0", timestamp=1000)
+        assert main(["cat", "-q", "-o", "beginning,e@1000", str(path)]) == 0
+        process = start("-q", "-f", "%o\\n", "-o", "beginning,e@2000", str(path))
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"0\n"
+        log.append(b"1", timestamp=1500)
+        assert process.stdout.readline() == b"1\n"
+        log.append(b"2", timestamp=2500)
+        log.append(b"3", timestamp=1600)
+        assert process.stdout.read() == b"" and process.wait(120) == 0
+        process.stdout.close()
+        process.stderr.close()

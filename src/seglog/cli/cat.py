@@ -14,7 +14,7 @@ from seglog.cli.format import Columns, Formatter, compile_format, json_formatter
 from seglog.cli.found_logs import found_logs
 from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
 from seglog.cli.kcat import (
-    Bounds, add_explained_options, add_topic_options, bounds_of, partitions_of, topics_of,
+    Bounds, add_explained_options, add_topic_options, bounds_of, partitions_of, reached, topics_of,
 )
 from seglog.cli.option_numbers import number_from
 from seglog.cli.tier_options import add_tier_options, tier_of
@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "cat", help="print records (kcat's formats)",
         description="Prints the records of one or more partitions. Without -e it follows them, as "
-                    "kcat does, until Ctrl-C.",
+                    "kcat does, until Ctrl-C or the time of e@TIMESTAMP.",
         epilog="Exit code 1 when an offset is out of range, or when -e finds no record at or after "
                "the time of s@MS, or when records are damaged.")
     parser.add_argument("path", type=given_path, nargs="?",
@@ -166,7 +166,7 @@ class _Printing:
             self._print(source)
             if self._left == 0:
                 return
-            if self._args.exit:
+            if self._args.exit or source.bounds.end is not None:
                 source.log.close()
             else:
                 followed.append(source)
@@ -181,6 +181,7 @@ class _Printing:
                 self._print(source)
                 if self._left == 0:
                     return
+            followed = [source for source in followed if source.bounds.end is None]
 
     def _open(self, tp: TopicPartition) -> _Source | None:
         """None for a partition without a record to print or to wait for, or that is gone."""
@@ -214,6 +215,7 @@ class _Printing:
         args, out = self._args, render.stdout()
         if not args.exit:
             source.topic.check(source.log)
+            source.bounds = reached(source.bounds, source.log, args.on_damage)
         for raw, rows, after in _batches(args, source, self._left, self._gaps):
             out.write(raw)
             if args.unbuffered:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # a verb that only lists needs no reader
     from seglog.storage.stream import OnDamage
 
 __all__ = ["Bounds", "add_explained_options", "add_topic_options", "bounds_of", "partitions_of",
-           "topics_of"]
+           "reached", "topics_of"]
 
 _LIST = "lists topics and partitions of a cluster; here that is: seglog ls PATH"
 _PRODUCE = ("produces records, and this command only reads; seglog.open in Python appends to a log "
@@ -97,12 +97,14 @@ class Bounds(NamedTuple):
     """The meaning of `-o` for one partition: the first offset, and the end offset or None.
 
     `note` reports what the user may not expect; `is_outside` means that no record is in range.
+    `until` is the time of `e@`; there is no end offset before a record reaches it.
     """
 
     start: int
     end: int | None
     note: str | None = None
     is_outside: bool = False
+    until: int | None = None
 
 
 def bounds_of(text: str, log: PartitionLog, name: str, isolation: Isolation,
@@ -122,11 +124,19 @@ def bounds_of(text: str, log: PartitionLog, name: str, isolation: Isolation,
         elif word[:2] == "s@":
             found = _since(_integer(word[2:]), found, log, name, reach, on_damage)
         elif word[:2] == "e@":
-            hit = log.offset_for_timestamp(_millis(word[2:]), on_damage=on_damage)
-            found = found._replace(end=None if hit is None else hit.offset)
+            found = reached(found._replace(end=None, until=_millis(word[2:])), log,
+                            on_damage)
         else:
             found = _at(_integer(word), found, name, first, last, reach)
     return found
+
+
+def reached(bounds: Bounds, log: PartitionLog, on_damage: OnDamage) -> Bounds:
+    """The bounds, with an end offset if a record has reached the time of `e@` by now."""
+    if bounds.until is None or bounds.end is not None:
+        return bounds
+    hit = log.offset_for_timestamp(bounds.until, on_damage=on_damage)
+    return bounds if hit is None else bounds._replace(end=hit.offset)
 
 
 def _since(stamp: int, found: Bounds, log: PartitionLog, name: str, reach: int,
