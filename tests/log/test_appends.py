@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seglog.config import LogConfig
-from seglog.errors import RecordTooLargeError
+from seglog.errors import RecordTooLargeError, UnexpectedAppendOffsetError
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.context import LogContext
 from seglog.log.scheduler import MockTime, Scheduler
@@ -73,6 +73,21 @@ def test_a_follower_takes_a_batch_of_any_size(tmp_path: Path) -> None:
     with pytest.raises(RecordTooLargeError):
         log.append_as_leader(batch(size=500), 0)
     assert log.append_as_follower(batch(size=500), 0).last_offset == 0
+    log.close()
+
+
+def test_a_followers_batch_that_begins_below_offset_minus_one(tmp_path: Path) -> None:
+    """UnifiedLog.append: any first offset but -1 is one that is known, also for the error."""
+    log = open_log(tmp_path / "t-0")
+    log.append_as_leader(batch(4), 0)
+    for base, what, shown in ((-2, "First offset 2", "-2, -1, 0, 1, 2"),
+                              (-1, "Last offset of the first batch 3", "-1, 0, 1, 2, 3")):
+        sent = base.to_bytes(8, "big", signed=True) + batch(5)[8:]
+        with pytest.raises(UnexpectedAppendOffsetError, match=(
+                f"{what} is less than the next offset 4. First 10 offsets in append: {shown}, "
+        )) as caught:
+            log.append_as_follower(sent, 0)
+        assert caught.value.first_offset == base
     log.close()
 
 

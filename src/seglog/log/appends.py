@@ -39,6 +39,7 @@ __all__ = ["Appends"]
 _PREFIX: Final = struct.Struct(">8xi")
 _MAGIC_V2: Final = 2
 _SHOWN_OFFSETS: Final = 10
+_UNKNOWN_OFFSET: Final = -1
 #: The log end after a record with the last possible offset. Kafka writes such a record, and its log
 #: end then wraps: it throws "High watermark offset should be non-negative"
 #: (UnifiedLog.setHighWatermark), and its next load deletes all segments. Here nothing is written.
@@ -210,14 +211,17 @@ class Appends:
 
     def _unexpected_offset(self, info: LogAppendInfo, records: memoryview
                            ) -> UnexpectedAppendOffsetError:
-        local, first = self._local, info.first_or_last_offset_of_first_batch
-        what = "First offset" if info.first_offset >= 0 else "Last offset of the first batch"
-        shown = ", ".join(map(str, record_offsets(records, _SHOWN_OFFSETS)))
+        local, offsets = self._local, record_offsets(records, _SHOWN_OFFSETS)
+        is_known = info.first_offset != _UNKNOWN_OFFSET
+        what = "First offset" if is_known else "Last offset of the first batch"
         return UnexpectedAppendOffsetError(
-            f"Unexpected offset in append to {local.topic_partition}. {what} {first} is less than "
-            f"the next offset {local.log_end_offset}. First 10 offsets in append: {shown}, last "
-            f"offset in append: {info.last_offset}. Log start offset = "
-            f"{self._watermarks.log_start_offset}", first, info.last_offset)
+            f"Unexpected offset in append to {local.topic_partition}. {what} "
+            f"{info.first_or_last_offset_of_first_batch} is less than the next offset "
+            f"{local.log_end_offset}. First 10 offsets in append: {', '.join(map(str, offsets))}, "
+            f"last offset in append: {info.last_offset}. Log start offset = "
+            f"{self._watermarks.log_start_offset}",
+            info.first_offset if is_known else next(iter(offsets), _UNKNOWN_OFFSET),
+            info.last_offset)
 
     def _assign_epochs(self, batches: npt.NDArray[np.void]) -> None:
         """Records the epochs of the batches. Old formats have none, which clears all known
