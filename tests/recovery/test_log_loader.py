@@ -23,6 +23,7 @@ from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, wall_clock_ms
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
+from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.partition_plan import PartitionPlan, check_listing
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.storage.txn_entries import encode_entries
@@ -153,6 +154,20 @@ def test_a_cut_is_durable_before_the_index_that_was_missing(tmp_path: Path) -> N
     assert (path / name(0, ".log"), at(0)) in synced
     assert files.index(name(0, ".log")) < files.index(name(0, ".index"))
     log.close()
+
+
+@pytest.mark.parametrize(("first", "start"), [(at(0) + b"x", 0), (at(0), 50)])
+def test_a_dry_run_removes_an_empty_segment_like_any_other(
+        tmp_path: Path, first: bytes, start: int) -> None:
+    """The last one of a log that was just rolled. (It was a file that vanished meanwhile.)"""
+    path, found = written(tmp_path / "t-0", {0: first, 1: b""}), []
+    how = replace(inputs(), log_start_offset=start)
+    for disk in (OverlayDisk(str(path)), RealDisk(str(path))):
+        ears = Ears()
+        log = load_log(str(path), how, disk=disk, listener=ears)
+        found.append((log.log_end_offset, ears.found))
+    assert found[0] == found[1]
+    assert found[0][0] == (start or 1)
 
 
 class Told(RealDisk):

@@ -90,6 +90,8 @@ def claims_after(extent: Extent, position: int, next_offset: int, base_offset: i
     `next_offset` is the lowest offset possible there, `base_offset` the segment's. Raises
     LoaderFailure (IOException) if a read fails.
     """
+    if position >= extent.end:
+        return Claims()  # an empty segment of an overlay has no file
     with opened_log(extent.path) as fd:
         return _Walk(fd, extent, next_offset, base_offset).run(position)
 
