@@ -284,8 +284,8 @@ def test_human_bytes(size: int, text: str) -> None:
 @pytest.mark.parametrize(("arguments", "said"), [
     ("cat D -c abc", "argument -c/--count: expected a number, at least 0, got 'abc'"),
     ("cat D -c -1", "argument -c/--count: expected a number, at least 0, got '-1'"),
-    ("load D --threads abc", "argument --threads: expected a number, at least 1, got 'abc'"),
-    ("compact D --threads 0", "argument --threads: expected a number, at least 1, got '0'"),
+    ("load D --threads abc", "argument --threads: expected a number, 1 to 1024, got 'abc'"),
+    ("compact D --threads 0", "argument --threads: expected a number, 1 to 1024, got '0'"),
     (f"cat D -c {'9' * 5000}", f"expected a number, at least 0, got '{'9' * 79}..."),
 ])
 def test_a_number_that_is_none(arguments: str, said: str,

@@ -114,7 +114,8 @@ class LogOperations(ProcessBound, ABC):
         """The same for the current and future logs of many partitions; checkpoints are written
         once. `on_error` gets those that fail."""
         self._require_running()
-        self._deletion.async_delete_all(topic_partitions, is_stray, on_error)
+        keys = [partition_of(key) for key in topic_partitions]
+        self._deletion.async_delete_all(keys, is_stray, on_error)
 
     def delete_logs(self) -> int:
         """Deletes the logs that are due, as the task does. Returns the ms until the next."""
