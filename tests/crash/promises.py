@@ -76,7 +76,10 @@ class Promises:
         self.end = first + len(texts)
 
     def _flushed(self, to: int) -> None:
-        self.flushed = max(self.flushed, to)
+        # A log that ends where it starts syncs nothing, as Kafka's (UnifiedLog.updateLogStartOffset
+        # raises the recovery point): that it starts there is for a checkpoint to say.
+        if to > self.start:
+            self.flushed = max(self.flushed, to)
 
     def _truncating(self, to: int) -> None:
         self.flushed, self.end = min(self.flushed, to), min(self.end, to)
