@@ -87,12 +87,14 @@ static int base64_digit(uint8_t c) {
 
 bool slg_clean_topic_id(const uint8_t *data, size_t size, uint8_t id[SLG_TOPIC_ID_BYTES]) {
     static const char HEAD[] = "version: 0\ntopic_id: ";
+    static const char SMALL[] = "AAAAAAAAAAAAAAAAAAAA"; /* of ids with a meaning, as zero */
     enum { HEAD_SIZE = sizeof HEAD - 1, ID_DIGITS = 22 };
     uint32_t bits = 0;
     int held = 0;
     if (size < HEAD_SIZE + ID_DIGITS || size > HEAD_SIZE + ID_DIGITS + 1 ||
         memcmp(data, HEAD, HEAD_SIZE) != 0 ||
-        (size == HEAD_SIZE + ID_DIGITS + 1 && data[size - 1] != '\n') || data[HEAD_SIZE] == 'A') {
+        (size == HEAD_SIZE + ID_DIGITS + 1 && data[size - 1] != '\n') ||
+        memcmp(data + HEAD_SIZE, SMALL, sizeof SMALL - 1) == 0) {
         return false;
     }
     for (int n = 0, filled = 0; n < ID_DIGITS; n++) {
