@@ -324,7 +324,8 @@ static void check_late_change(void) {
 /* An empty log, bytes that are no batch beside an index that points into them, and no log. */
 static void check_ends(void) {
     const int64_t numbers[3] = {0, 5, 9};
-    const uint8_t has[3] = {SLG_HAS_LOG, SLG_HAS_LOG | SLG_HAS_INDEX, SLG_HAS_LOG | SLG_HAS_INDEX};
+    const uint8_t listed[3] = {SLG_HAS_LOG, SLG_HAS_LOG | SLG_HAS_INDEX,
+                               SLG_HAS_LOG | SLG_HAS_INDEX};
     const uint8_t index[16] = {0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 2, 0, 0, 0, 40};
     uint8_t garbage[100];
     int64_t sizes[3];
@@ -334,7 +335,7 @@ static void check_ends(void) {
     put_number(0, ".log", "", 0);
     put_number(5, ".log", garbage, sizeof garbage);
     put_number(5, ".index", index, sizeof index);
-    CHECK_EQ(slg_segment_ends(".", numbers, has, 3, sizes, ends, NULL), SLG_OK);
+    CHECK_EQ(slg_segment_ends(".", numbers, listed, 3, sizes, ends, NULL), SLG_OK);
     CHECK_EQ(sizes[0], 0);
     CHECK_EQ(ends[0], 0);
     CHECK_EQ(sizes[1], 100);

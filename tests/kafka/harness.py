@@ -202,6 +202,10 @@ def formatted() -> Path:
     return target
 
 
+_REBUILT = re.compile("Recovering unflushed segment|Found a corrupted|recovering segment|"
+                      "no clean shutdown file| ERROR |Deleting index|Rebuilding producer")
+
+
 class Broker:
     """One KRaft broker and controller on 127.0.0.1; `with` starts it and kills what is left."""
 
@@ -266,6 +270,17 @@ class Broker:
                     (self.home / "out.log").read_text(errors="replace")
                 raise RuntimeError(f"the broker did not start:\n{said[-3000:]}")
             time.sleep(0.1)
+
+    def rebuilt(self, *unlike: str) -> list[str]:
+        """Lines of the log that say that this start repaired or rebuilt something.
+
+        Left out are lines with one of `unlike` and those of the metadata log, which the Raft layer
+        recovers at every start. What the controller cannot answer yet while it starts, the broker
+        asks again: no log is concerned.
+        """
+        unlike += "__cluster_metadata", "kafka.server.ControllerApis"
+        return [line for line in (self.home / "broker.log").read_text(errors="replace").splitlines()
+                if not any(part in line for part in unlike) and _REBUILT.search(line)]
 
     def _end(self, number: int) -> None:
         if self._process is not None:
