@@ -114,10 +114,15 @@ portability: .venv-test/ready
 wheel: build/wheel
 	@ls dist/*.tar.gz dist/*.whl
 
-# The sdist, and the wheel out of the sdist: a tree may hold more than a clone does.
-build/wheel: $(SOURCES) | .venv-build/ready
+build/sdist: $(SOURCES) | .venv-build/ready
 	@rm -rf dist && mkdir -p build
-	.venv-build/bin/python -m build --outdir dist . > build/wheel.log 2>&1 || { \
+	.venv-build/bin/python -m build --sdist --outdir dist . > build/sdist.log 2>&1 || { \
+	    tail -n 40 build/sdist.log; echo "seglog: no sdist (build/sdist.log)." >&2; exit 1; }
+	@touch $@
+
+# Out of the sdist: a tree may hold more than a clone does.
+build/wheel: build/sdist
+	.venv-build/bin/python $(PIP) wheel --no-deps -w dist dist/*.tar.gz > build/wheel.log 2>&1 || { \
 	    tail -n 40 build/wheel.log; echo "seglog: the build failed (build/wheel.log)." >&2; exit 1; }
 	@touch $@
 
@@ -140,7 +145,7 @@ build/wheel: $(SOURCES) | .venv-build/ready
 	    $(PINNED)
 	@touch $@
 
-.venv-sanitize/ready: build/wheel
+.venv-sanitize/ready: build/sdist
 	@python=$$(.ci/need python) && { [ -d $(@D) ] || "$$python" -m venv $(@D); }
 	rm -rf build/sanitize
 	CC=gcc SEGLOG_SANITIZE=1 $(@D)/bin/python $(PIP) wheel --no-deps -w build/sanitize dist/*.tar.gz
