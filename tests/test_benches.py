@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 
 BENCHES = [name for name in bench_names() if name != "spark"]
-#: They run Spark, a broker, a server that Go builds, or many processes.
-LONG = {"clean", "objects", "startup", "tiered"}
+#: They run Kafka's classes, a broker, a server that Go builds, or many processes.
+LONG = {"clean", "objects", "small_partitions", "startup", "tiered"}
 
 
 @pytest.fixture(scope="module")

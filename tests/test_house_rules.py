@@ -222,6 +222,7 @@ def test_csrc_knows_no_python() -> None:
     assert not wrong
 
 
+@pytest.mark.judge
 @pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("size"),
                     reason="needs Linux and binutils' size, which lists ELF sections")
 def test_csrc_has_no_mutable_globals(tmp_path: Path) -> None:

@@ -27,9 +27,10 @@ from tests.differential.judge import Judge
 from tests.differential.ours import EXPIRATION_MS, files
 from tests.differential.sources import Source, Sources
 from tests.manager.records import batch
+from tests.support.effort import how_many
 
 SEED = int(os.environ.get("SEGLOG_IDLE_SEED", "12"))
-CASES = int(os.environ.get("SEGLOG_IDLE_CASES", "60"))
+CASES = how_many("SEGLOG_IDLE_CASES", 60, 24)
 CLEAN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 EMPTY_SNAPSHOT = len(encode_snapshot([]))

@@ -29,7 +29,7 @@ def end_of(answer: dict[str, Any], root: Path) -> End:
             answer.get("result"), snapshot(root))
 
 
-@pytest.mark.parametrize("name", quick_each(names(), 2))
+@pytest.mark.parametrize("name", quick_each(names(), 4))
 def test_a_killed_load_is_begun_again(box: Box, damaged: dict[str, Damaged], tmp_path: Path,
                                       name: str) -> None:
     case, root = damaged[name], tmp_path / "data"

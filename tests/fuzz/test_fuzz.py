@@ -16,7 +16,7 @@ import pytest
 
 from tests.fuzz import seeds
 from tests.support import native
-from tests.support.effort import how_many, quick_first
+from tests.support.effort import how_many, quick_each, quick_first
 
 HERE = Path(__file__).parent
 TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.c"))
@@ -69,7 +69,8 @@ def test_guided(target: str, golden: Path, guided_core: Path, tmp_path: Path) ->
     assert "stat::number_of_executed_units" in output
 
 
-@pytest.mark.parametrize("target", quick_first(TARGETS, 1) if HAS_LIBFUZZER else TARGETS)
+@pytest.mark.parametrize("target", quick_first(TARGETS, 1) if HAS_LIBFUZZER
+                         else quick_each(TARGETS, 3))
 def test_blind(target: str, golden: Path, blind_core: Path, tmp_path: Path) -> None:
     if HAS_LIBFUZZER and SECONDS <= 3:
         seconds = 1  # the guided run is the better use of the time

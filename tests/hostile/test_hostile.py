@@ -15,9 +15,10 @@ from tests.support.effort import how_many
 from tests.support.fingerprint import fingerprint
 
 SEEDS = how_many("SEGLOG_HOSTILE_SEEDS", 2, 1)
-#: Every kind damages so many of the logs in a quick run: the first that it finds something in, from
-#: another one on for each kind. A bomb takes seconds to go off.
-QUICK_LOGS, QUICK_BOMBS = 2, 1
+#: Every kind damages so many of the logs: the first that it finds something in, from another one on
+#: for each kind. A bomb takes seconds to go off.
+LOGS = 1 if effort.IS_QUICK else 6
+BOMBS = 1 if effort.IS_QUICK else 2
 GROUPS = 8
 GOLDEN = ("txn-0", "compacted-0", "preallocated-0")
 
@@ -44,9 +45,9 @@ def test_damage_is_survived_and_told(sources: list[tuple[Path, str]], tmp_path: 
         for step in range(len(sources)):
             number = (turn + step) % len(sources)
             source, partition = sources[number]
-            if effort.IS_QUICK and found >= (QUICK_BOMBS if "bomb" in kind else QUICK_LOGS):
+            if found >= SEEDS * (BOMBS if "bomb" in kind else LOGS):
                 break
-            for seed in range(SEEDS if "bomb" not in kind else 1):
+            for seed in range(SEEDS):
                 name = f"{kind}-{number}-{seed}"
                 case = cases.make(source, partition, tmp_path / name, kind, seed + 10 * number)
                 if case is not None:

@@ -80,6 +80,7 @@ def _default(rows: list[Row]) -> list[Row]:
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
+@pytest.mark.judge
 def test_the_oracle_reads_what_consumers_got(killed: tuple[Path, Truth, Watcher]) -> None:
     data_dir, truth, _ = killed
     for topic in workload.TOPICS:

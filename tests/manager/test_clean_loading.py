@@ -32,7 +32,7 @@ from tests.manager.row_starts import (
     CHECKPOINTS, CLEAN, NOW_MS, PLAIN, SETTINGS, compare, idle_directory, restarted,
 )
 from tests.manager.support import snapshot
-from tests.support.effort import quick_first
+from tests.support.effort import quick_each, quick_first
 from tests.support.golden import LOAD_CONFIG
 
 
@@ -109,7 +109,7 @@ def closed(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {path.name: path for path in home.glob("*-0")}
 
 
-@pytest.mark.parametrize("kind", sorted(damages.kinds()))
+@pytest.mark.parametrize("kind", quick_each(sorted(damages.kinds()), 4))
 def test_one_damage_to_logs_that_were_closed_cleanly(closed: dict[str, Path], tmp_path: Path,
                                                      kind: str) -> None:
     """Each of the kinds that Kafka's loader is compared by."""

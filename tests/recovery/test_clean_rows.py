@@ -25,6 +25,7 @@ from tests.differential import registry as damages
 from tests.differential.cases import plan
 from tests.differential.sources import Source, Sources
 from tests.support.golden import LOAD_CONFIG
+from tests.support.effort import quick_each
 
 SETTINGS = LogConfig.from_properties(LOAD_CONFIG)
 SEED = int(os.environ.get("SEGLOG_CLEAN_SEED", "7"))
@@ -132,7 +133,7 @@ def test_drawn_damage(golden: Path, tmp_path: Path, first: int,
         shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("kind", sorted(damages.kinds()))
+@pytest.mark.parametrize("kind", quick_each(sorted(damages.kinds()), 4))
 def test_one_damage_to_logs_that_were_closed_cleanly(
         golden: Path, tmp_path: Path, kind: str,
         capsysbinary: pytest.CaptureFixture[bytes]) -> None:

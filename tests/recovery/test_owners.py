@@ -16,7 +16,7 @@ import seglog
 from seglog.cli.main import main
 from seglog.storage import ownership
 from seglog.storage.textfile import replace_file
-from tests.support.effort import how_many
+from tests.support.effort import how_many, quick_each
 from tests.support.users import make_reachable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
@@ -225,9 +225,11 @@ def test_a_user_gives_files_to_the_group_and_is_told_once_of_the_owner(tmp_path:
     assert len(made) > 2 and {path.stat().st_gid for path in made} == {GROUP}
 
 
-@pytest.mark.parametrize(("name", "mode"), [
-    ("log-start-offset-checkpoint", 0o600), ("recovery-point-offset-checkpoint", 0o600),
-    ("replication-offset-checkpoint", 0o600), ("meta.properties", 0o600), (".lock", 0o644)])
+@pytest.mark.parametrize(("name", "mode"), quick_each([
+    *(pytest.param(name, 0o600) for name in (
+        "log-start-offset-checkpoint", "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint", "meta.properties")),
+    pytest.param(".lock", 0o644)], 2))
 def test_a_file_of_roots_at_the_top_is_refused_before_anything_changes(golden_copy: Copy,
                                                                      name: str, mode: int) -> None:
     """As it is left when the broker was once started by root. A checkpoint that counted as empty

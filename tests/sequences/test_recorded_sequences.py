@@ -14,6 +14,7 @@ from tests.sequences import recorder
 from tests.sequences.judge import Judge
 from tests.sequences.settings import CLEANED_THEMES, THEMES
 from tests.support import recorded
+from tests.support.effort import quick_each
 
 SLICE = 20
 LINES = {clean: recorded.read(path) for clean, path in recorder.RECORDINGS.items()}
@@ -29,7 +30,7 @@ def same_libraries() -> None:
 
 
 @pytest.mark.usefixtures("same_libraries")
-@pytest.mark.parametrize(("clean", "first"), SLICES)
+@pytest.mark.parametrize(("clean", "first"), quick_each(SLICES, 2))
 def test_ours_answers_as_recorded(clean: bool, first: int) -> None:
     lines = LINES[clean][1][first:first + SLICE]
     wrong = [f"{name}: {said}" for name, said in recorder.replayed(lines)]

@@ -29,8 +29,8 @@ def by_rows(spark: SparkSession, path: Path, **options: Any
 
 
 @pytest.mark.parametrize("options", quick_first([
-    {}, {"kafka.isolation.level": "read_committed"}, {"failOnDataLoss": "false"},
-    {"subscribe": "outoforder", "startingOffsets": '{"outoforder":{"0":11}}'}], 1))
+    {"subscribe": "outoforder", "startingOffsets": '{"outoforder":{"0":11}}'},
+    {}, {"kafka.isolation.level": "read_committed"}, {"failOnDataLoss": "false"}], 1))
 def test_counts_are_those_of_a_query(spark: SparkSession, golden: Path, options: Any) -> None:
     path = golden / "real" / "clean"
     expected = by_rows(spark, path, **options)

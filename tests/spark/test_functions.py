@@ -82,6 +82,7 @@ def is_valid(spark: SparkSession, packages: Any, data: bytes) -> bool:
         return False
 
 
+@pytest.mark.judge
 def test_against_kafka(spark: SparkSession, frame: DataFrame) -> None:
     packages = kafka(spark)
     partitioner = packages.clients.producer.internals.BuiltInPartitioner
@@ -147,6 +148,7 @@ def offsets(frame: DataFrame) -> list[int | None]:
     return [row.offset for row in frame.select("offset").collect()]
 
 
+@pytest.mark.judge
 def test_decode_files_of_a_broker(spark: SparkSession, golden: Path) -> None:
     """For files read with `binaryFile`, the rows equal the source's, for every codec."""
     from seglog.spark import register

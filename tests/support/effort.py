@@ -22,15 +22,19 @@ def how_many(variable: str, thorough: int, quick: int) -> int:
 
 
 def quick_first(values: Iterable[Any], quick: int) -> list[Any]:
-    """Values of a parameter: the first few, and the others as judges."""
-    return [value if number < quick else pytest.param(value, marks=pytest.mark.judge)
-            for number, value in enumerate(values)]
+    """Values (or `pytest.param`s): the first few, and the others as judges."""
+    return [value if number < quick else _judge(value) for number, value in enumerate(values)]
 
 
 def quick_each(values: Iterable[Any], step: int) -> list[Any]:
-    """Values of a parameter: each `step`th from the first on, and the others as judges."""
-    return [value if number % step == 0 else pytest.param(value, marks=pytest.mark.judge)
-            for number, value in enumerate(values)]
+    """Values (or `pytest.param`s): each `step`th from the first on, and the others as judges."""
+    return [value if number % step == 0 else _judge(value) for number, value in enumerate(values)]
+
+
+def _judge(value: Any) -> Any:
+    if not isinstance(value, type(pytest.param())):
+        return pytest.param(value, marks=pytest.mark.judge)
+    return pytest.param(*value.values, marks=[*value.marks, pytest.mark.judge], id=value.id)
 
 
 def examples(thorough: int) -> int:
