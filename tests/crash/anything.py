@@ -142,7 +142,7 @@ class Program:
             self._append(texts, lambda: transaction.append_many(pairs(texts)), number)
             return
         del self.transactions[producer]
-        if transaction._is_written:
+        if transaction.is_open:
             commits = self.random.random() < .6
             self.say("ending", transaction=number, commits=commits)
             self._append([MARKER], lambda: transaction.end(

@@ -19,6 +19,7 @@ from tests.log.test_fast_path import batch
 STEPS = [(LocalLog, "set_end"), (ProducerStateManager, "update"), (TxnIndexFile, "append"),
          (ProducerStateManager, "complete_txn"), (ProducerStateManager, "update_map_end_offset"),
          (Watermarks, "update_first_unstable_offset")]
+OF_RECORDS = [step for step in STEPS if step[0] is not TxnIndexFile and "txn" not in step[1]]
 
 
 def interrupt(patch: pytest.MonkeyPatch, owner: type, name: str, *, is_after: bool) -> None:
@@ -35,8 +36,7 @@ def interrupt(patch: pytest.MonkeyPatch, owner: type, name: str, *, is_after: bo
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-@pytest.mark.parametrize(("owner", "name"), [step for step in STEPS if "txn" not in step[1]
-                                             and step[0] is not TxnIndexFile])
+@pytest.mark.parametrize(("owner", "name"), OF_RECORDS)
 def test_a_producer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type,
                             name: str, is_after: bool) -> None:
     with seglog.open(tmp_path / "t-0", config={"compression.type": "lz4"}) as log:
@@ -71,3 +71,33 @@ def test_an_aborted_transaction_stays_hidden(
     with seglog.open(tmp_path / "t-0") as log:
         assert [one.value for one in log.records(isolation="read_committed")] == expected
         assert [entry[1][1:4] for entry in log.log.active.files.txn_index.read()] == [(1, 1, 2)]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), OF_RECORDS)
+def test_a_transaction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type,
+                               name: str, is_after: bool) -> None:
+    """The next record had the sequence of the interrupted one, and was dropped as its duplicate."""
+    with seglog.open(tmp_path / "t-0") as log:
+        with log.transaction() as transaction:
+            interrupt(monkeypatch, owner, name, is_after=is_after)
+            with pytest.raises(KeyboardInterrupt):
+                transaction.append(b"written")
+            assert transaction.append(b"next") == 1
+        assert [one.value for one in log.records(isolation="read_committed")] == [
+            b"written", b"next"]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), OF_RECORDS)
+def test_a_transaction_whose_first_append_is_interrupted_is_aborted(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, is_after: bool
+        ) -> None:
+    """It stayed open, and readers of committed records waited for its end."""
+    with seglog.open(tmp_path / "t-0") as log:
+        with pytest.raises(KeyboardInterrupt), log.transaction() as transaction:
+            interrupt(monkeypatch, owner, name, is_after=is_after)
+            transaction.append(b"never")
+        log.append(b"seen")
+        assert log.last_stable_offset == log.log_end_offset == 3
+        assert [one.value for one in log.records(isolation="read_committed")] == [b"seen"]

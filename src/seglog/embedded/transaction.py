@@ -11,6 +11,7 @@ from seglog.forks import ProcessBound
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import Headers, RecordBatchBuilder, end_transaction_marker
 from seglog.log.unified_log import UnifiedLog
+from seglog.model import ProducerStateEntry
 from seglog.storage.codecs import Buffer
 from seglog.storage.markers import ControlType
 from seglog.storage.record_rows import Record
@@ -60,13 +61,25 @@ class Transaction(ProcessBound):
         self._log, self._leader_epoch = log, leader_epoch
         self._codec, self._batch_bytes = codec, batch_bytes
         with log.lock:
-            known = log.producer_manager.last_entry(producer_id)
+            known = self._known
         self._epoch = 0 if known is None else max(known.producer_epoch, 0)
-        self._sequence = 0 if known is None else (known.last_sequence + 1) % _SEQUENCES
-        self._is_written = known is not None and known.current_txn_first_offset is not None
+        #: Of the next record; None if the log must be asked.
+        self._sequence: int | None = None
         self._has_ended = False
-        if self._is_written:  # the process that had it open has ended
-            self._write_marker(ControlType.ABORT)
+        self._write_marker(ControlType.ABORT)  # the process that had it open has ended
+
+    @property
+    def _known(self) -> ProducerStateEntry | None:
+        """The log's state of the producer. The caller holds the log's lock."""
+        return self._log.producer_manager.last_entry(self.producer_id)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log has records of it, and not its end. The log is asked: an append that was
+        interrupted may have written the first ones."""
+        with self._log.lock:
+            known = self._known
+        return known is not None and known.current_txn_first_offset is not None
 
     def append(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (),
                timestamp: int | None = None) -> int:
@@ -86,12 +99,22 @@ class Transaction(ProcessBound):
                     f"The transaction of producer {self.producer_id} has ended with its block")
             first = log.log_end_offset
             for builder in build_batches(records, self._builder, log.now_ms()):
-                builder.set_producer_state(self.producer_id, self._epoch, self._sequence, True)
+                sequence = self._take_sequence()
+                builder.set_producer_state(self.producer_id, self._epoch, sequence, True)
                 log.append_as_leader(builder.build(), self._leader_epoch)
-                self._is_written = True
-                self._sequence = (self._sequence + builder.num_records) % _SEQUENCES
+                self._sequence = (sequence + builder.num_records) % _SEQUENCES
             log.update_high_watermark(log.log_end_offset)
             return range(first, log.log_end_offset)
+
+    def _take_sequence(self) -> int:
+        """The sequence of the next record. It is unknown until the append returns: an append that
+        is interrupted may have written its batch, and the log takes a sequence that comes again for
+        a duplicate."""
+        sequence, self._sequence = self._sequence, None
+        if sequence is None:
+            known = self._known
+            sequence = 0 if known is None else (known.last_sequence + 1) % _SEQUENCES
+        return sequence
 
     def _builder(self) -> RecordBatchBuilder:
         return RecordBatchBuilder(codec=self._codec, write_limit=self._batch_bytes)
@@ -105,11 +128,11 @@ class Transaction(ProcessBound):
 
     def _write_marker(self, how: ControlType) -> None:
         log = self._log
-        if self._is_written:
+        with log.lock:
+            if not self.is_open:
+                return
             marker = end_transaction_marker(self.producer_id, self._epoch, how,
                                             timestamp=log.now_ms())
-            with log.lock:
-                log.append_as_leader(marker, self._leader_epoch, origin=AppendOrigin.COORDINATOR,
-                                     transaction_version=0)
-                log.update_high_watermark(log.log_end_offset)
-            self._is_written = False
+            log.append_as_leader(marker, self._leader_epoch, origin=AppendOrigin.COORDINATOR,
+                                 transaction_version=0)
+            log.update_high_watermark(log.log_end_offset)
