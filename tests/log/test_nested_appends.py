@@ -1,8 +1,9 @@
-"""An append that begins inside of another one of the same thread, as a finalizer's or that of a
-signal's handler: the log's lock lets it in."""
+"""An append that begins inside of another one of the same thread, as a finalizer's, that of a
+signal's handler or of an object with `__buffer__`: the log's lock lets it in."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,60 @@ def test_none_begins_inside_of_a_roll(log: UnifiedLog, monkeypatch: pytest.Monke
     assert offsets(log) == [0, 1]
     data = Path(log.path, f"{2:020d}.log").read_bytes()
     assert scan(data).batches["base_offset"].tolist() == [2]
+
+
+class Slot(ctypes.Structure):
+    """PyType_Slot."""
+
+    _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
+
+
+class Spec(ctypes.Structure):
+    """PyType_Spec."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("size", ctypes.c_int), ("item_size", ctypes.c_int),
+                ("flags", ctypes.c_uint), ("slots", ctypes.POINTER(Slot)))
+
+
+def exporter(content: bytes, at: str, once: list[Callable[[], object]]) -> Any:
+    """Bytes of an object that runs Python when it gives them (`get`) or gets them back (`release`),
+    as one with `__buffer__` does since Python 3.12."""
+    def run(moment: str) -> None:
+        if moment == at and once:
+            once.pop()()
+
+    def get(self: object, view: int, flags: int) -> int:
+        run("get")
+        fill = ctypes.pythonapi.PyBuffer_FillInfo
+        return int(fill(ctypes.c_void_p(view), ctypes.py_object(self), content,
+                        ctypes.c_ssize_t(len(content)), 1, flags))
+
+    functions = (
+        (1, ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)(get)),
+        (2, ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.c_void_p)(
+            lambda self, view: run("release"))))
+    slots = (Slot * 3)(*((slot, ctypes.cast(function, ctypes.c_void_p).value)
+                         for slot, function in functions))
+    make = ctypes.pythonapi.PyType_FromSpec
+    make.restype = ctypes.py_object
+    kind = make(ctypes.byref(Spec(b"tests.Exporter", object.__basicsize__, 0, 1 << 18, slots)))
+    _kept.append(functions)
+    return kind()
+
+
+_kept: list[object] = []
+
+
+@pytest.mark.parametrize("at", ["get", "release"])
+@pytest.mark.parametrize("path", ["native", "fast", "reference"])
+def test_an_object_that_gives_its_bytes_may_append(log: UnifiedLog, path: str, at: str) -> None:
+    """Both batches got the same offset."""
+    codec = 1 if path == "reference" else 0
+    if path == "fast":
+        log.fast_path.disarm()
+    once: list[Callable[[], object]] = [lambda: log.append_as_leader(batch(2), 0)]
+    outer = log.append_as_leader(exporter(batch(3, codec=codec), at, once), 0)
+    # The reference path asks for the bytes again after the fast ones gave them back.
+    is_last = at == "get" or path == "reference"
+    assert not once and outer.first_offset == (4 if is_last else 2)
+    assert offsets(log) == ([0, 1, 2, 4] if is_last else [0, 1, 2, 5])

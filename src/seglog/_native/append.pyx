@@ -162,9 +162,8 @@ cdef class SegmentWriter:
         self._writer.base_offset = base_offset
         self._writer.index_interval = index_interval_bytes
         self._writer.offset_slots, self._writer.time_slots = offset_slots, time_slots
-        state.size = size
+        state.size, state.time_entries = size, time_entries
         state.offset_entries, state.last_index_offset = offset_entries, last_index_offset
-        state.time_entries = time_entries
         state.last_time, state.last_time_offset = last_time_entry
         state.bytes_since_entry = bytes_since_index_entry
         state.max_timestamp, state.max_timestamp_offset = max_timestamp
@@ -260,23 +259,24 @@ cdef class SegmentWriter:
         cdef slg_index_refusal refusal = SLG_INDEX_TAKES
         cdef size_t row = 0, count = len(batches)
         cdef uintptr_t rows
-        self._check_open()
+        if self._writer.log_fd < 0:
+            raise ValueError("the segment is closed")
         if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
             raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
         rows = batches.ctypes.data
-        if end is not None:
-            _require_end(end, first_offset)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
+            if end is not None:
+                _require_end(end, first_offset)
             with nogil:
                 status = slg_segment_append(&self._writer, <const uint8_t *>view.buf,
                                             <size_t>view.len, <const slg_batch *>rows, count,
                                             &refusal, &row, &error)
+            check(status, &error, self._log_path)
+            if end is not None and refusal == SLG_INDEX_TAKES:
+                end.move(next_offset, self._writer.base_offset, self._writer.state.size)
         finally:
             PyBuffer_Release(&view)
-        check(status, &error, self._log_path)
-        if end is not None and refusal == SLG_INDEX_TAKES:
-            end.move(next_offset, self._writer.base_offset, self._writer.state.size)
         return <int>refusal, row
 
     def configure(self, *, bint needs_key, bint has_create_time,
@@ -306,43 +306,38 @@ cdef class SegmentWriter:
         `valid_bytes` of the result is how much of `data` was appended. None if the first batch is
         not plain; then, and with KafkaStorageError and IllegalStateError, nothing has changed.
         """
+        cdef Py_buffer view
         cdef slg_appended done
         cdef slg_error error
-        cdef int status
-        if self._writer.log_fd < 0 or not self._is_configured:
-            return None
+        cdef slg_status status
         if producers is None:
             raise TypeError("producers must be a ProducerTable, not None")
-        if end is not None:
-            _require_end(end, next_offset)
-        self._rules.is_span = is_span
-        status = self.lead(data, producers, leader_epoch, next_offset, now_ms, &done, &error)
-        check(<slg_status>status, &error, self._log_path)
-        if end is not None and done.bytes > 0:
-            end.move(done.last_offset + 1, self._writer.base_offset, self._writer.state.size)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if self._writer.log_fd < 0 or not self._is_configured:
+                return None
+            if end is not None:
+                _require_end(end, next_offset)
+            self._rules.is_span = is_span
+            status = self.lead(&view, producers, leader_epoch, next_offset, now_ms, &done, &error)
+            check(status, &error, self._log_path)
+            if end is not None and done.bytes > 0:
+                end.move(done.last_offset + 1, self._writer.base_offset, self._writer.state.size)
+        finally:
+            PyBuffer_Release(&view)
         return self.result(&done, log_start_offset)
 
-    cdef inline int lead(self, data, ProducerTable producers, int32_t leader_epoch,
-                         int64_t next_offset, int64_t now_ms, slg_appended *done,
-                         slg_error *error) except -1:
+    cdef inline slg_status lead(self, const Py_buffer *data, ProducerTable producers,
+                                int32_t leader_epoch, int64_t next_offset, int64_t now_ms,
+                                slg_appended *done, slg_error *error) noexcept:
         """The status of `slg_append_as_leader`; the writer is open and configured."""
-        cdef Py_buffer view
         cdef slg_leader_rules *rules = &self._rules
-        cdef const uint8_t *at
-        cdef size_t size
-        cdef int status
-        cdef bint is_bytes = PyBytes_CheckExact(data)  # whose bytes need no view: 10 ns less
+        cdef slg_status status
         rules.leader_epoch, rules.next_offset, rules.records.now = leader_epoch, next_offset, now_ms
-        if is_bytes:
-            at, size = <const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
-        else:
-            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-            at, size = <const uint8_t *>view.buf, <size_t>view.len
         with nogil:
-            status = slg_append_as_leader(&self._writer, &producers._state, &producers._span,
-                                          rules, at, size, done, error)
-        if not is_bytes:
-            PyBuffer_Release(&view)
+            status = slg_append_as_leader(
+                &self._writer, &producers._state, &producers._span, rules,
+                <const uint8_t *>data.buf, <size_t>data.len, done, error)
         return status
 
     cdef inline LogAppendInfo result(self, const slg_appended *done, int64_t log_start_offset):
@@ -359,11 +354,6 @@ cdef class SegmentWriter:
         info.valid_bytes = <int64_t>done.bytes
         info.last_offset_of_first_batch = done.first_last_offset
         return info
-
-    cdef int _check_open(self) except -1:
-        if self._writer.log_fd < 0:
-            raise ValueError("the segment is closed")
-        return 0
 
 
 cdef inline int _require_end(LogEnd end, int64_t first_offset) except -1:
@@ -425,15 +415,25 @@ cdef class FastPath:
 
     cpdef LogAppendInfo append(self, records, int32_t leader_epoch):
         """Appends a client's batch. None if it was declined, and nothing has changed."""
+        cdef Py_buffer view
+        cdef bint is_bytes = PyBytes_CheckExact(records)  # which need no view: 10 ns less
         if self._writer is None:
             return None
-        self._lock.take()
+        if is_bytes:
+            view.buf, view.len = PyBytes_AS_STRING(records), PyBytes_GET_SIZE(records)
+        else:  # without the lock: an object may run Python here, and append (PEP 688)
+            PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
         try:
-            return self._append(records, leader_epoch)
+            self._lock.take()
+            try:
+                return self._append(&view, leader_epoch)
+            finally:
+                self._lock.release()
         finally:
-            self._lock.release()
+            if not is_bytes:
+                PyBuffer_Release(&view)
 
-    cdef inline LogAppendInfo _append(self, records, int32_t leader_epoch):
+    cdef inline LogAppendInfo _append(self, const Py_buffer *records, int32_t leader_epoch):
         # A clock in Python may append, or close the log: all else is read after it.
         cdef int64_t now = 0 if self._clock is None else self._clock()
         cdef SegmentWriter writer = self._writer
@@ -443,7 +443,7 @@ cdef class FastPath:
         cdef slg_appended done
         cdef slg_error error
         cdef int64_t first = end.offset
-        cdef int status
+        cdef slg_status status
         if (writer is None or leader_epoch != self._leader_epoch or self._failed
                 or writer._writer.log_fd < 0 or not writer._is_configured):
             return None
@@ -467,9 +467,9 @@ cdef class FastPath:
             self._flush_at = self._flush_if_due()
         return info
 
-    cdef int _raise(self, int status, slg_error *error, path) except -1:
+    cdef int _raise(self, slg_status status, slg_error *error, path) except -1:
         try:
-            check(<slg_status>status, error, path)
+            check(status, error, path)
         except OSError as failure:
             self._on_error(failure)
             raise

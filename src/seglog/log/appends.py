@@ -79,6 +79,10 @@ class Appends:
         Returns None if the first batch is not plain. `valid_bytes` is the number of appended bytes.
         """
         local, table = self._local, self._producers.state.table
+        if type(records) is not bytes:
+            # Before the end is read, and to the end of the call: an object that gives its bytes may
+            # run Python, and append.
+            records = memoryview(records)
         with local.lock:
             config, end = local.config, local.end.offset
             writer = local.active.writer(config)
@@ -133,7 +137,7 @@ class Appends:
                verification_guard: VerificationGuard | None = None,
                transaction_version: int = -1) -> LogAppendInfo:
         """See UnifiedLog.append_as_leader and append_as_follower."""
-        local = self._local
+        local, records = self._local, memoryview(records).cast("B")
         self._metadata.flush()  # the topic's id is written before the first record
         info, batches = analyze_and_validate_records(
             records, topic_partition=local.topic_partition, origin=origin,
@@ -142,8 +146,7 @@ class Appends:
             stats=self._stats)
         if info.valid_bytes <= 0:
             return info
-        given = len(memoryview(records).cast("B"))
-        valid = memoryview(records).cast("B")[:info.valid_bytes]
+        given, valid = len(records), records[:info.valid_bytes]
         with (local.lock,
               local.guarded(f"Error while appending records to {local.topic_partition}")):
             local.check_current()
@@ -154,7 +157,7 @@ class Appends:
                 valid, batches = memoryview(result.records), result.batches
                 is_converted = result.message_size_maybe_changed
             elif info.first_or_last_offset_of_first_batch < local.log_end_offset:
-                raise self._unexpected_offset(info, memoryview(records).cast("B"))
+                raise self._unexpected_offset(info, records)
             else:
                 self._check_last(info.last_offset)
             info.log_start_offset = self._watermarks.log_start_offset
