@@ -55,7 +55,8 @@ class SharedDirectory(ProcessBound):
         """Created by `acquire`."""
         self.path = path
         self.failures = LogDirFailureChannel()
-        self._directory = LogDirectory(path, None, self.failures)
+        # A program may have too many open files for a moment; a task writes them again.
+        self._directory = LogDirectory(path, None, self.failures, repeated=_CHECKPOINTS)
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._opening: set[TopicPartition] = set()
         #: Compacts the open logs of the directory.

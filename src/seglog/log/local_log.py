@@ -130,20 +130,18 @@ class LocalLog:
 
     # ---- guards -------------------------------------------------------------------------------
 
-    def guarded(self, message: str, *, reads: bool = False) -> AbstractContextManager[None]:
+    def guarded(self, message: str, **how: bool) -> AbstractContextManager[None]:
         """Guards a part of an operation: `guarded_as` with the directory added to the message."""
-        return self.guarded_as(f"{message} in dir {self.parent_dir}", reads=reads)
+        return self.guarded_as(f"{message} in dir {self.parent_dir}", **how)
 
     @contextlib.contextmanager
-    def guarded_as(self, text: str, *, reads: bool = False) -> Iterator[None]:
+    def guarded_as(self, text: str, **how: bool) -> Iterator[None]:
         """Guards a part of an operation (Kafka: maybeHandleIOException).
 
-        An error of the file system takes the data directory offline and is raised with `text`. If
-        the part only `reads`, an error of the process (too many open files, no memory) leaves the
-        directory online.
+        An error of the file system takes the data directory offline and is raised with `text`;
+        `how` says which do not (LogDirFailureChannel.guard: `reads`, `repeats`).
         """
-        with (self.context.failures.guard(self.parent_dir, text, reads=reads),
-              public_errors(self.path)):
+        with self.context.failures.guard(self.parent_dir, text, **how), public_errors(self.path):
             yield
 
     def append_failed(self, error: OSError) -> NoReturn:
@@ -285,11 +283,12 @@ class LocalLog:
     def flush_to(self, offset: int, including_offset: bool = False) -> None:
         """Flushes everything below `offset`; with `including_offset` also the segment that begins
         there. Takes the lock only briefly, never while it waits for the disk. Raises
-        KafkaStorageError."""
+        KafkaStorageError; with too many open files the log stays usable, and a later flush syncs
+        what this one did not."""
         how = "inclusive" if including_offset else "exclusive"
         with self.guarded_as(f"Error while flushing log for {self.topic_partition} in dir "
                              f"{self.parent_dir} with offset {offset} ({how}) and recovery point "
-                             f"{offset}"):
+                             f"{offset}", repeats=True):
             self._check_handlers()
             before, end = self.recovery_point, offset + including_offset
             if end <= before:

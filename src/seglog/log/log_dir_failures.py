@@ -17,15 +17,18 @@ from seglog.forks import ProcessBound, ending
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import public_errors
 
-__all__ = ["CLOSED", "OFFLINE", "LogDirFailure", "LogDirFailureChannel", "closed_error",
-           "public_errors"]
+__all__ = ["CLOSED", "NO_DESCRIPTOR", "OFFLINE", "TOO_MANY_OPEN", "LogDirFailure",
+           "LogDirFailureChannel", "closed_error", "public_errors"]
 
 #: Codes of a KafkaStorageError that is not a new failure of a directory.
 OFFLINE: Final = "log_dir_offline"
 CLOSED: Final = "log_closed"
+NO_DESCRIPTOR: Final = "too_many_open_files"
 #: Errors that say nothing about a directory, if they come from a read. A change that one of them
 #: interrupts is an error of the directory, as everywhere in Kafka.
 _OF_THE_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+#: Those of them that no sync returns: only a file or a directory was not opened.
+TOO_MANY_OPEN: Final = (errno.EMFILE, errno.ENFILE)
 
 _log = logging.getLogger(__name__)
 
@@ -107,23 +110,29 @@ class LogDirFailureChannel(ProcessBound):
             del refusal  # otherwise it keeps its frames and their open files alive
 
     @contextlib.contextmanager
-    def guard(self, log_dir: str, message: str, *, reads: bool = False) -> Iterator[None]:
+    def guard(self, log_dir: str, message: str, *, reads: bool = False,
+              repeats: bool = False) -> Iterator[None]:
         """Runs an operation on a directory (Kafka: maybeHandleIOException).
 
         Raises the error of `check_online` at once if the directory is offline. An OSError in the
         body takes it offline and becomes KafkaStorageError with `message`, unless it is one for an
         offline directory or a closed log. A body that only reads (`reads`) leaves the directory
-        online if the process has too many open files, or no memory.
+        online if the process has too many open files, or no memory. So does one that can be
+        repeated (`repeats`, a sync) if there are too many open files; then all guards around it do,
+        and the code of the error is NO_DESCRIPTOR.
         """
         self.check_online(log_dir)
         try:
             yield
         except OSError as error:
-            if isinstance(error, KafkaStorageError) and error.code in (OFFLINE, CLOSED):
+            if isinstance(error, KafkaStorageError) and error.code in (OFFLINE, CLOSED,
+                                                                       NO_DESCRIPTOR):
                 raise
             failure = KafkaStorageError(error.errno, f"{message}: {error.strerror}",
                                         error.filename or log_dir)
-            if not reads or error.errno not in _OF_THE_PROCESS:
+            if repeats and error.errno in TOO_MANY_OPEN:
+                failure.code = NO_DESCRIPTOR
+            elif not reads or error.errno not in _OF_THE_PROCESS:
                 self.maybe_add_offline_log_dir(log_dir, message, error)
                 failure.code = OFFLINE
             try:

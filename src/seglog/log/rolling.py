@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from seglog.errors import IllegalStateError
+from seglog.errors import IllegalStateError, KafkaStorageError
 from seglog.log.append_info import LogAppendInfo
 from seglog.log.local_log import LocalLog
+from seglog.log.log_dir_failures import NO_DESCRIPTOR
 from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.log.watermarks import Watermarks
 
 __all__ = ["Rolling"]
 
 _INT32_MAX = 2**31 - 1
+_RETRY_MS = 1000
 _logger = logging.getLogger("seglog.LocalLog")
 
 
@@ -64,7 +66,7 @@ class Rolling:
         finally:
             self.is_running = False
         self._watermarks.follow_log_end()
-        local.context.scheduler.schedule_once("flush-log", partial(self._flush, snapshot, base))
+        self._flush_later(snapshot, base)
         return base
 
     def _rolled(self, expected_next_offset: int) -> tuple[int, str | None]:
@@ -80,8 +82,18 @@ class Rolling:
         local = self._local
         if local.files.is_closed:
             return  # its close has flushed it, or it was abandoned
-        if snapshot is not None:
-            with local.guarded(f"Error while deleting producer state snapshot {snapshot} for "
-                               f"{local.topic_partition}"):
-                local.files.sync_file(snapshot)
-        local.flush_to(base)
+        try:
+            if snapshot is not None:
+                with local.guarded(f"Error while deleting producer state snapshot {snapshot} for "
+                                   f"{local.topic_partition}", repeats=True):
+                    local.files.sync_file(snapshot)
+            local.flush_to(base)
+        except KafkaStorageError as error:
+            if error.code != NO_DESCRIPTOR:
+                raise
+            _logger.warning(local.log_text(f"{error}; it is tried again"))
+            self._flush_later(snapshot, base, _RETRY_MS)
+
+    def _flush_later(self, snapshot: str | None, base: int, delay_ms: int = 0) -> None:
+        self._local.context.scheduler.schedule_once(
+            "flush-log", partial(self._flush, snapshot, base), delay_ms)

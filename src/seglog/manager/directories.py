@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from seglog.arguments import directory_path
 from seglog.config import BrokerConfig, LoadConfig
@@ -16,7 +16,7 @@ from seglog.errors import (
     MalformedCheckpointError,
 )
 from seglog.fragments.journal import finish_commit
-from seglog.log.log_dir_failures import LogDirFailureChannel, closed_error
+from seglog.log.log_dir_failures import TOO_MANY_OPEN, LogDirFailureChannel, closed_error
 from seglog.model import TopicPartition
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
@@ -60,10 +60,11 @@ class LogDirectory:
     """
 
     def __init__(self, path: str, directory_id: uuid.UUID | None, channel: LogDirFailureChannel,
-                 keep_log_starts: bool = False) -> None:
-        """See LogManager for `keep_log_starts`."""
+                 keep_log_starts: bool = False, repeated: Collection[str] = ()) -> None:
+        """See LogManager for `keep_log_starts`. `repeated` are checkpoints that the owner writes
+        again if there are too many open files; the directory stays online then."""
         self.path, self.directory_id = path, directory_id
-        self._keep_log_starts = keep_log_starts
+        self._keep_log_starts, self._repeated = keep_log_starts, repeated
         self.had_clean_shutdown = False
         #: Whether the load of every log of the directory has ended, successfully or not.
         self.loading_completed = False
@@ -172,7 +173,8 @@ class LogDirectory:
                     every, key=lambda key: (key.topic, key.partition))})
             except OSError as error:
                 message = f"Error while writing to checkpoint file {path}"
-                self._channel.maybe_add_offline_log_dir(self.path, message, error)
+                if name not in self._repeated or error.errno not in TOO_MANY_OPEN:
+                    self._channel.maybe_add_offline_log_dir(self.path, message, error)
                 raise KafkaStorageError(error.errno, message, path) from error
 
     def read_or_reset(self, name: str, stays_online: bool = False) -> dict[TopicPartition, int]:
