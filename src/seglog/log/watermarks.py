@@ -124,15 +124,25 @@ class Watermarks:
         return None if self._first_unstable is None else self._first_unstable.message_offset
 
     def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
-        """The last stable offset with its position."""
-        with self._local.lock:
+        """The last stable offset with its position. Takes the lock only to look that up, so that no
+        reader waits for the sync of an append."""
+        self._local.check_open()
+        high = self.high_watermark_metadata
+        if high.message_offset_only:
             high = self.fetch_high_watermark_metadata()
-            unstable = self._first_unstable
-            if unstable is None or unstable.message_offset >= high.message_offset:
-                return high
-            if unstable.message_offset_only:
-                unstable = self._first_unstable = self._reads.locate(unstable.message_offset)
-            return unstable
+        # After the high watermark, which passes no transaction before it is unstable.
+        unstable = self._first_unstable
+        if unstable is None or unstable.message_offset >= high.message_offset:
+            return high
+        return self._located(unstable) if unstable.message_offset_only else unstable
+
+    def _located(self, unstable: LogOffsetMetadata) -> LogOffsetMetadata:
+        """The first unstable offset with its position, which is kept."""
+        with self._local.lock:
+            found = self._reads.locate(unstable.message_offset)
+            if self._first_unstable is unstable:
+                self._first_unstable = found
+            return found
 
     def update_first_unstable_offset(self) -> None:
         """Updates the start of the first open transaction from the producers' state."""
