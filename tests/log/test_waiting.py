@@ -48,3 +48,23 @@ def test_readers_of_committed_records_do_not_wait_for_an_append(log: EmbeddedLog
         assert in_time(read)
     if is_open:
         pending.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("is_transaction", [False, True])
+def test_writers_do_not_wait_for_a_short_iterable(log: EmbeddedLog, is_transaction: bool) -> None:
+    """It could never end if it waited for one of them."""
+    def records() -> Iterator[tuple[bytes, bytes]]:
+        yield b"key", b"first"
+        assert in_time(lambda: log.append(b"other thread", key=b"key"))
+        assert log.append(b"this thread", key=b"key") == 1
+        yield b"key", b"second"
+
+    if is_transaction:
+        with log.transaction() as transaction:
+            found = transaction.append_many(records())
+    else:
+        found = log.append_many(records())
+    assert found == range(2, 4)
+    assert [one.value for one in log.records(2, 4)] == [b"first", b"second"]
+
+

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from types import TracebackType
 from typing import Any, Final
 
@@ -212,8 +213,8 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
 
         A record is a value, a pair of key and value, or a Record (whose offset is ignored). They
         become batches of up to `batch_bytes`, written a MiB at a time. A crash, a refused record,
-        or an exception of the iterable leaves whole batches. Other writers wait until the iterable
-        ends, so it must not wait for them.
+        or an exception of the iterable leaves whole batches. After the first MiB other writers wait
+        until the iterable ends, so it must not wait for them, nor append itself.
         """
         return self._append_spans(self._spans(records))
 
@@ -234,10 +235,13 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         return range(info.first_offset, info.last_offset + 1)
 
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
-        """Appends several spans without other writes in between."""
+        """Appends several spans without other writes in between. The first, and mostly the only
+        one, is made before other writers have to wait."""
+        spans = iter(spans)
+        made = [*islice(spans, 1)]
         with self.log.lock:
             first = self.log_end_offset
-            for span in spans:
+            for span in chain(made, spans):
                 self.append_batches(span)
             return range(first, self.log_end_offset)
 

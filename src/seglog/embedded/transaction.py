@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, Final
 
 from seglog.arguments import shown
@@ -93,12 +94,14 @@ class Transaction(ProcessBound):
 
     def _append(self, records: Iterable[Any]) -> range:
         log = self._log
+        batches = build_batches(records, self._builder, log.now_ms())
+        made = [*islice(batches, 1)]  # before other writers have to wait
         with log.lock:
             if self._has_ended:  # no block would end the transaction that this append begins
                 raise IllegalStateError(
                     f"The transaction of producer {self.producer_id} has ended with its block")
             first = log.log_end_offset
-            for builder in build_batches(records, self._builder, log.now_ms()):
+            for builder in chain(made, batches):
                 sequence = self._take_sequence()
                 builder.set_producer_state(self.producer_id, self._epoch, sequence, True)
                 log.append_as_leader(builder.build(), self._leader_epoch)
