@@ -336,10 +336,11 @@ class ForkedProcessError(IllegalStateError):
 
     kafka_name = "IllegalStateException"
 
-    def __init__(self, name: str, owner_pid: int) -> None:
+    def __init__(self, name: str, owner_pid: int,
+                 advice: str = "Open it again in this process, after the fork.") -> None:
         super().__init__(
             f"This {name} was opened by process {owner_pid} and belongs to it; this is process "
-            f"{os.getpid()}, forked from it. Open it again in this process, after the fork.")
+            f"{os.getpid()}, forked from it. {advice}")
         self.name, self.owner_pid = name, owner_pid
 
 

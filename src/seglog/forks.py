@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["ProcessBound", "SurvivesFork", "ending", "imported_at_use", "imports"]
 
 _IMPORT_SECONDS: Final = 20.0
+_OF_LOCKED: Final = (
+    "That process has the lock of the data directory: read it here with seglog.PartitionLog or "
+    "seglog.open_data_dir, or open a log in another data directory, after the fork.")
 _ENTERS: Final = ("__enter__", "__aenter__")
 
 
@@ -58,6 +61,8 @@ class ProcessBound:
 
     #: The object's name in errors, if not that of its class.
     _called: ClassVar[str] = ""
+    #: Whether it works on a data directory that its process has locked, as the error then says.
+    _has_lock: ClassVar[bool] = False
     _is_foreign: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -176,7 +181,7 @@ def _foreign(cls: type[ProcessBound], owner: int) -> type[ProcessBound]:
     called = cls._called or cls.__name__
 
     def refuse() -> NoReturn:
-        raise ForkedProcessError(called, owner)
+        raise ForkedProcessError(called, owner, *([_OF_LOCKED] if cls._has_lock else ()))
 
     def getattribute(self: object, name: str) -> Any:
         if name.startswith("__") or hasattr(getattr(cls, name, None), "_is_ending"):

@@ -116,8 +116,21 @@ def test_the_message_says_what_to_do(opened: dict[str, Any]) -> None:
     text, owner, child = in_child(act)
     assert owner == os.getpid()
     assert text == (f"This EmbeddedLog was opened by process {owner} and belongs to it; this is "
-                    f"process {child}, forked from it. Open it again in this process, after the "
-                    "fork.")
+                    f"process {child}, forked from it. That process has the lock of the data "
+                    "directory: read it here with seglog.PartitionLog or seglog.open_data_dir, or "
+                    "open a log in another data directory, after the fork.")
+
+    def without_a_lock() -> list[str]:
+        found = []
+        for kind, one in opened.items():
+            with pytest.raises(ForkedProcessError) as refused:
+                repr(one._called)
+            if str(refused.value).endswith("Open it again in this process, after the fork."):
+                found.append(kind)
+        return found
+
+    assert in_child(without_a_lock) == [
+        "Scheduler", "LogDirFailureChannel", "ScheduledTask", "WorkerPool", "job"]
 
 
 def test_grandchildren_name_the_process_that_opened(tmp_path: Path) -> None:

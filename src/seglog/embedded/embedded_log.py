@@ -139,6 +139,8 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
     after `close`.
     """
 
+    _has_lock = True
+
     def __init__(self, log: UnifiedLog, directory: SharedDirectory, durability: Durability,
                  batch_bytes: int) -> None:
         """Created by `seglog.open`."""

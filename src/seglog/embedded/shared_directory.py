@@ -51,6 +51,8 @@ os.register_at_fork(after_in_child=_forget_shared)
 class SharedDirectory(ProcessBound):
     """One data directory, locked while a log in it is open. Safe from any thread."""
 
+    _has_lock = True
+
     def __init__(self, path: str) -> None:
         """Created by `acquire`."""
         self.path = path

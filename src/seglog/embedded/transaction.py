@@ -55,6 +55,8 @@ def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuild
 class Transaction(ProcessBound):
     """An open transaction, created by `EmbeddedLog.transaction`. For one thread."""
 
+    _has_lock = True
+
     def __init__(self, log: UnifiedLog, producer_id: int, leader_epoch: int, codec: int | str,
                  batch_bytes: int) -> None:
         """Created by `EmbeddedLog.transaction`."""

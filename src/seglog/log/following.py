@@ -72,6 +72,8 @@ _Item = TypeVar("_Item")
 class _Tail(ProcessBound, Generic[_Item]):
     """The common part of all tails: the reader's position, and whether there is more."""
 
+    _has_lock = True
+
     def __init__(self, log: ReadableLog, start_offset: int, *,
                  isolation: Isolation = "log_end",
                  stop_offset: int | None = None, timeout: float | None = None,

@@ -71,6 +71,8 @@ def described(path: str, key: TopicPartition, topic_id: uuid.UUID | None, high_w
 class ReadableLog(ProcessBound):
     """The methods of a UnifiedLog that change nothing. UnifiedLog creates the parts."""
 
+    _has_lock = True
+
     context: LogContext
     topic_partition: TopicPartition
     lock: LogLock

@@ -26,6 +26,8 @@ __all__ = ["AsyncFollower", "Follower", "stream_of"]
 class Follower(ProcessBound, ClosedByWith, ColumnFollower):
     """Record columns as they are appended. For one thread; any may `close` it."""
 
+    _has_lock = True
+
     def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
         """Created by `UnifiedLog.follow`."""
         self._tail, self._stream = tail, RecordBatchStream(lambda: _plan_of(tail), options)
@@ -49,6 +51,8 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
     For one task. If that is cancelled while it waits (`asyncio.wait_for`), the next wait returns
     what it would have got.
     """
+
+    _has_lock = True
 
     def __init__(self, tail: AsyncRangeTail, options: DecodeOptions) -> None:
         """Created by `UnifiedLog.follow_async`."""

@@ -38,6 +38,8 @@ class LogOperations(ProcessBound, ABC):
     file system refuses; the directory is then offline.
     """
 
+    _has_lock = True
+
     def __init__(self, state: ManagerState) -> None:
         self._state = state
         self._creation = LogCreation(state)
