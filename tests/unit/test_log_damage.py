@@ -151,6 +151,22 @@ def test_a_corrupt_batch_ends_a_stream_after_all_before_it(
             list(PartitionLog.open(path).batches())
 
 
+def test_a_fetch_ends_with_corrupt_bytes_as_a_stream_does(source: BuiltLog, tmp_path: Path) -> None:
+    """What it gave there looked like the end of the log."""
+    path, last = copy(source, tmp_path), source.entries[-1]
+    file = path / f"{last.segment:020d}.log"
+    flip(file, last.position + last.size - 1)
+    log = PartitionLog.open(path)
+    assert log.log_end_offset == last.base_offset
+    with pytest.raises(CorruptRecordError) as caught:
+        log.fetch(last.base_offset, 1000)
+    assert (caught.value.file, caught.value.position) == (str(file), last.position)
+    with file.open("r+b") as torn:  # what a writer has not written completely is the end
+        torn.truncate(last.position + last.size - 1)
+    log.refresh()
+    assert log.fetch(last.base_offset, 1000).records == b""
+
+
 def test_a_failed_pass_fails_again(source: BuiltLog, tmp_path: Path) -> None:
     """The next call must not report the end; a new iteration begins at the start."""
     path = copy(source, tmp_path)

@@ -312,7 +312,8 @@ class PartitionLog(SurvivesFork, ClosedByWith):
         """Whole record batches from the one that holds `start_offset`, as Kafka's fetch.
 
         Returns at least one batch, then as many as fit into `max_bytes`; none at the end. CRCs are
-        left to the consumer. Raises OffsetOutOfRangeError, CorruptRecordError, ValueError.
+        left to the consumer. Raises OffsetOutOfRangeError, CorruptRecordError, also where corrupt
+        bytes follow the last sound batch, and ValueError.
         """
         if int64("max_bytes", max_bytes) < 0:
             raise ValueError(f"Invalid max size {max_bytes} for log read")

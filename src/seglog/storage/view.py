@@ -7,6 +7,7 @@ kept.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from seglog._native.status import Status
@@ -14,7 +15,7 @@ from seglog.arguments import int64
 from seglog.errors import CorruptDataError, KafkaStorageError, OffsetOutOfRangeError
 from seglog.forks import SurvivesFork
 from seglog.model import TimestampOffset
-from seglog.storage.batches import FetchData, read_batches
+from seglog.storage.batches import FetchData, header_columns, read_batches
 from seglog.storage.partition_files import read_directory
 from seglog.storage.log_store import Files, small_file
 from seglog.storage.handles import HandleCache
@@ -22,7 +23,7 @@ from seglog.storage.isolation import Damage, TransactionState, read_transactions
 from seglog.storage.paths import snapshot_name
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, decode_snapshot
 from seglog.storage.ranges import (
-    LogGap, LogRange, plan_for_skipping, plan_ranges, upper_offset,
+    WHOLE_SEGMENT, LogGap, LogRange, plan_for_skipping, plan_ranges, upper_offset,
 )
 from seglog.storage.salvage import SegmentExtent, Salvage, Surveys
 from seglog.storage.segment import LogSegment
@@ -175,6 +176,8 @@ class LogView(SurvivesFork):
         if start_offset >= upper:
             if committed and (damage := self.hidden_damage(None)) is not None:
                 raise damage
+            if not committed:
+                self._check_tail(start_offset)
             return nothing
         for segment in self.read_segments(start_offset):
             found = read_batches(segment, start_offset, max_bytes, upper)
@@ -185,6 +188,13 @@ class LogView(SurvivesFork):
                                  found.base_offset, segment.base_offset, found.position)
         # Compaction removed everything up to the end.
         return FetchData(start_offset, upper, b"", *facts, nothing.aborted_transactions)
+
+    def _check_tail(self, end: int) -> None:
+        """Raises the error of corrupt bytes after the last sound batch, with which streams end,
+        too."""
+        if self.tail.status.is_error:
+            for planned in self.plan(end, end, WHOLE_SEGMENT, False, lambda gap: None):
+                deque(header_columns(planned, self.segments.opened, check_crcs=True), maxlen=0)
 
     # ---- reading what damage left
 
