@@ -275,6 +275,14 @@ def test_durability(tmp_path: Path, durability: seglog.embedded.embedded_log.Dur
         assert log.log.recovery_point == 1
 
 
+def test_a_new_data_directory_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, fsync = set[int](), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), fsync(fd)))
+    with seglog.open(tmp_path / "a" / "b" / "t-0"):
+        for above in (tmp_path, tmp_path / "a", tmp_path / "a" / "b"):
+            assert above.stat().st_ino in synced
+
+
 def test_followers_in_threads_and_tasks(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0") as log:
         log.append_many([b"%d" % n for n in range(10)])

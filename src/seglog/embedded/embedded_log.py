@@ -47,6 +47,7 @@ from seglog.storage.ownership import make_directories
 from seglog.storage.place import require_room_for_logs
 from seglog.storage.record_rows import Record, one_by_one
 from seglog.storage.stream import RecordBatchStream
+from seglog.storage.textfile import sync_path
 
 __all__ = ["AsyncFollower", "Durability", "EmbeddedLog", "Follower", "Record", "open"]
 
@@ -90,7 +91,8 @@ def open(path: str | os.PathLike[str], *,
     data_dir, key = place_of(path, topic_partition)
     require_room_for_logs(data_dir)
     with public_errors(data_dir):
-        make_directories(data_dir, is_ours=True)
+        for each in make_directories(data_dir, is_ours=True):
+            sync_path(os.path.dirname(each))  # no later sync of the log makes its name durable
         directory = SharedDirectory.acquire(data_dir, key)
         try:
             log = _load(directory, key, settings, topic_id)

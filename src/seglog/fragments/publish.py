@@ -87,8 +87,8 @@ def check_target(path: str) -> str:
     """
     data_dir = require_room_for_logs(path)
     with storage_errors(data_dir):
-        if make_directories(data_dir, is_ours=True):
-            sync_path(os.path.dirname(data_dir))
+        for each in make_directories(data_dir, is_ours=True):
+            sync_path(os.path.dirname(each))
     with exclusive(data_dir):
         _require_clean(data_dir)
     return data_dir

@@ -347,11 +347,12 @@ def _create_and_validate(path: str) -> None:
     if not os.path.exists(path):
         _log.info("Log directory %s not found, creating it.", path)
         try:
-            make_directories(path, is_ours=True)
+            created = make_directories(path, is_ours=True)
         except OSError as error:
             raise KafkaStorageError(error.errno, f"Failed to create data directory {path}: "
                                     f"{error.strerror}", path) from error
-        sync_path(os.path.dirname(path))
+        for each in created:
+            sync_path(os.path.dirname(each))
     if not os.path.isdir(path) or not os.access(path, os.R_OK):
         raise KafkaStorageError(errno.EACCES if os.path.isdir(path) else errno.ENOTDIR,
                                 f"{path} is not a readable log directory.", path)

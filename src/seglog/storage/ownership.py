@@ -77,8 +77,9 @@ def create_file(path: _Path, model: _Path | None = None) -> int:
     return descriptor
 
 
-def make_directories(path: _Path, *, is_ours: bool = False) -> bool:
-    """Creates a directory and its missing parents. Returns whether there was anything to create.
+def make_directories(path: _Path, *, is_ours: bool = False) -> list[str]:
+    """Creates a directory and its missing parents. Returns those that were missing; each is durable
+    once the directory above it is synced.
 
     Each gets the owner of its parent directory, unless that is shared by all users (/tmp). With
     `is_ours`, as for a data directory itself, an owner that cannot be set is not reported. Raises
@@ -92,7 +93,8 @@ def make_directories(path: _Path, *, is_ours: bool = False) -> bool:
         if os.path.lexists(name) and not os.path.isdir(name):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
     os.makedirs(path, exist_ok=True)
-    for new in reversed(missing):
+    missing.reverse()
+    for new in missing:
         above = os.stat(os.path.dirname(new) or ".")
         if above.st_uid == os.geteuid() or above.st_mode & stat.S_ISVTX:
             continue
@@ -103,7 +105,7 @@ def make_directories(path: _Path, *, is_ours: bool = False) -> bool:
                       above.st_mode & (_DIRECTORY_MODE | stat.S_ISGID), is_ours)
         finally:
             os.close(descriptor)
-    return bool(missing)
+    return missing
 
 
 def chown_command(data_dir: _Path) -> str | None:
