@@ -182,6 +182,8 @@ def test_refusals_leave_the_log_as_it_was(tmp_path: Path) -> None:
             log.to_arrow(2)
         assert log.append(b"y") == 1
         assert values(log) == [b"x", b"y"]
+        assert log.append_many([bytes(99)] * 50) == range(2, 52)  # no batch is larger than that
+        assert log.append_columns({"value": [bytes(99)] * 50}) == range(52, 102)
 
 
 def test_another_process_is_refused_and_told_who(tmp_path: Path) -> None:

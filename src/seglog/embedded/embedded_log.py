@@ -75,7 +75,8 @@ def open(path: str | os.PathLike[str], *,
     broker's cleaner does. A batch above `max.message.bytes` (1 MiB) is refused:
     `config={"max.message.bytes": ...}` allows more. After a crash everything after the last flush
     is recovered: an incomplete batch is truncated, as by a broker, and a warning is logged.
-    `batch_bytes` bounds the batches that `append_many` builds, before compression.
+    `batch_bytes`, and `max.message.bytes` if that is less, bounds the batches that `append_many`
+    builds, before compression.
 
     Raises LogDirLockedError, which names the process that has the directory; KafkaStorageError,
     also if a new data directory would be inside other things; LogLoadError, ConfigError,
@@ -148,7 +149,8 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         """Created by `seglog.open`."""
         #: The log itself, with every operation of a broker's log.
         self.log = log
-        self._directory, self._batch_bytes = directory, batch_bytes
+        self._directory = directory
+        self._batch_bytes = min(batch_bytes, log.config.max_message_bytes, log.config.segment_size)
         self._span_bytes = min(_SPAN_BYTES, log.config.segment_size)
         self._codec = _codec(log.config)
         latest = log.leader_epochs.latest
