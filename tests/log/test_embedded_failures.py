@@ -171,6 +171,21 @@ def test_a_log_that_cannot_be_opened_completely_is_released(
         assert log.append(b"x", key=b"k") == 0
 
 
+def test_a_program_without_threads_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                              ) -> None:
+    """Not that the thread which did not start cannot be joined."""
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as few_threads:
+        few_threads.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            seglog.open(tmp_path / "t-0")
+    assert not (tmp_path / ".lock").exists()
+    with seglog.open(tmp_path / "t-0") as log:
+        assert log.append(b"x") == 0
+
+
 @pytest.mark.parametrize("step", ["write_manager_checkpoints", "write_checkpoint"])
 def test_a_deletion_that_was_interrupted_is_durable_after_the_next(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:

@@ -232,10 +232,10 @@ class Scheduler(ProcessBound):
         while self._started and wanted > 0 and len(self._threads) < self._size:
             thread = threading.Thread(target=self._work, daemon=True,
                                       name=f"{self._prefix}{self._thread_number}")
+            thread.start()  # which fails if the system has no thread for this process
             self._thread_number += 1
             wanted -= 1
             self._threads.add(thread)
-            thread.start()
 
     def _work(self) -> None:
         try:
