@@ -379,3 +379,15 @@ def test_a_fetch_of_old_messages_returns_at_least_one_whole(tmp_path: Path, size
     for limit, whole in ((1, 1), (len(messages[1]), 1), (2 * len(messages[1]), 2)):
         assert bytes(log.fetch(1, limit).records) == b"".join(messages[1:1 + whole])
     log.close()
+
+
+def test_records_that_a_client_numbered_wrongly_are_all_returned(make: Make) -> None:
+    """LogValidator does not look at them. Kafka's consumer leaves out those below its next
+    offset."""
+    log, offsets = make(), [0, 0, 2, 1]
+    records = [v2.Record(offset, NOW, None, b"%d" % n) for n, offset in enumerate(offsets)]
+    log.append_as_leader(v2.encode(v2.Batch(0, 3, records, base_timestamp=NOW, max_timestamp=NOW)),
+                         0)
+    log.update_high_watermark(4)
+    assert [(one.offset, one.value) for one in log.records()] == [
+        (offset, b"%d" % n) for n, offset in enumerate(offsets)]
