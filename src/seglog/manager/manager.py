@@ -218,7 +218,8 @@ class LogManager(LogOperations):
     @ending
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Flushes and closes all logs, writes the checkpoints, marks each directory without errors,
-        and releases the locks. A second call does nothing.
+        and releases the locks. A second call does nothing; it does not wait for the first, which
+        may wait for its thread (a task, `on_log_dir_failure`).
 
         A log that cannot be closed is logged; its directory gets no marker.
         """
