@@ -220,7 +220,8 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         A record is a value, a pair of key and value, or a Record (whose offset is ignored). They
         become batches of up to `batch_bytes`, written a MiB at a time. A crash, a refused record,
         or an exception of the iterable leaves whole batches. After the first MiB other writers wait
-        until the iterable ends, so it must not wait for them, nor append itself.
+        until the iterable ends: it must not wait for them, append itself, or read the log with
+        threads.
         """
         return self._append_spans(self._spans(records))
 
