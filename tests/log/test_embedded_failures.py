@@ -157,6 +157,22 @@ def test_a_second_close_waits_for_the_first(tmp_path: Path,
     assert not (tmp_path / ".lock").exists()
 
 
+def test_a_close_that_a_handler_repeats_touches_nothing_after_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of SIGTERM: the directory may be another process's when the first close goes on, and
+    its clean shutdown marker would hide a crash of that one."""
+    log, marker = seglog.open(tmp_path / "t-0"), tmp_path / ".kafka_cleanshutdown"
+
+    def handled(*_: object) -> None:
+        monkeypatch.undo()
+        log.close()
+        marker.unlink()  # by the next process
+
+    monkeypatch.setattr(log.log, "flush", handled)
+    log.close()
+    assert not marker.exists()
+
+
 def test_a_log_that_cannot_be_opened_completely_is_released(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: CleanerThread) -> None:

@@ -194,6 +194,8 @@ class SharedDirectory(ProcessBound):
         the same, without a marker.
         """
         with _guard:
+            if not self._directory.is_locked:
+                return  # a signal's handler has closed the log meanwhile, in the same thread
             self._opening.discard(key)
             log = self._logs.get(key)
             if log is not None:
