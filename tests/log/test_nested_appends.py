@@ -12,7 +12,7 @@ import pytest
 
 from seglog._native.batch import scan
 from seglog.config import LogConfig
-from seglog.errors import IllegalStateError
+from seglog.errors import IllegalStateError, KafkaStorageError
 from seglog.log.active_segment import ActiveSegment
 from seglog.log.appends import Appends
 from seglog.log.local_log import LocalLog
@@ -170,3 +170,26 @@ def test_an_object_that_gives_its_bytes_may_append(log: UnifiedLog, path: str, a
     is_last = at == "get" or path == "reference"
     assert not once and outer.first_offset == (4 if is_last else 2)
     assert offsets(log) == ([0, 1, 2, 4] if is_last else [0, 1, 2, 5])
+
+
+@pytest.mark.parametrize("is_armed", [False, True])
+@pytest.mark.parametrize(("owner", "step"), [
+    (Appends, "_assign"), (ProducerStateManager, "analyze"), (ActiveSegment, "append")])
+def test_a_log_that_is_closed_inside_of_an_append_gets_no_more(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, owner: type, step: str, is_armed: bool
+        ) -> None:
+    """As by a handler of SIGTERM: the files may be another process's then."""
+    if not is_armed:
+        log.active.close_handles()
+    inner = getattr(owner, step)
+
+    def close_first(*args: Any, **how: Any) -> Any:
+        monkeypatch.undo()
+        log.close()
+        return inner(*args, **how)
+
+    monkeypatch.setattr(owner, step, close_first)
+    with pytest.raises(KafkaStorageError, match="is closed"):
+        log.append_as_leader(batch(2, codec=1), 0)
+    assert offsets(log) == [0, 1]
+    assert not log.context.failures.is_any_offline

@@ -15,6 +15,7 @@ from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
 from seglog.model import TimestampOffset
 from seglog.java.numbers import wrap_int64
+from seglog.log.log_dir_failures import closed_error
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import opened_log
 
@@ -41,6 +42,7 @@ class ActiveSegment:
         self._first_timestamp: int | None = None
         self._writer: SegmentWriter | None = None
         self._configured: LogConfig | None = None
+        self._is_over = False
 
     @property
     def size(self) -> int:
@@ -123,6 +125,8 @@ class ActiveSegment:
 
     def _open_writer(self) -> SegmentWriter:
         """Opens the segment for writing; from then on the writer counts bytes and entries."""
+        if self._is_over:  # a signal's handler closed the log inside of an append
+            raise closed_error(f"The log in {self.files.disk.path} is closed")
         files = self.files
         files.open_indexes()
         largest, last = files.max_timestamp(), files.time_index.last_entry
@@ -198,6 +202,11 @@ class ActiveSegment:
             files.created_ms = now_ms
             self._first_timestamp = None
         self._bytes_since_index_entry = 0
+
+    def end(self) -> None:
+        """Closes the descriptors for good: the files may be another process's now."""
+        self._is_over = True
+        self.close_handles()
 
     def close_handles(self) -> None:
         """Closes the descriptors; the next append opens them again."""

@@ -471,7 +471,7 @@ class LocalLog:
     def close_handlers(self) -> None:
         """Abandons the files without changes. A disk that failed may refuse to close them, too."""
         with contextlib.suppress(OSError):
-            self.active.close_handles()
+            self.active.end()
         self.handlers_closed = True
         self.files.abandon()
 
@@ -479,7 +479,7 @@ class LocalLog:
         """Deletes all segments at once. Returns their base offsets. No operation works from then
         on."""
         bases = self.all_bases
-        self.active.close_handles()
+        self.active.end()
         self.segments.unpin()
         with self.guarded(f"Error while deleting all segments for {self.topic_partition}"):
             self.remove_segments(bases, self.reason(

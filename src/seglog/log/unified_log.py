@@ -464,10 +464,10 @@ class UnifiedLog(ReadableLog):
             try:
                 with self.guarded(f"Error while renaming dir for {self.topic_partition}"):
                     local.update_files()  # the text is Kafka's
-                    local.active.close_handles()
+                    local.active.end()
                     local.files.close(self.producer_manager)
             finally:
-                local.active.close_handles()
+                local.active.end()
                 local.release_readers()
 
     @ending
