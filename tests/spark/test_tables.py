@@ -288,6 +288,28 @@ def test_times_that_spark_cannot_hold_are_null(tmp_path: Path) -> None:
     assert found == [[5000, largest * 1000, None, None]] * 2
 
 
+@pytest.mark.parametrize("name", ["indexes", "consumer_offsets"])
+def test_a_table_has_all_rows_of_a_large_file(tmp_path: Path, name: str) -> None:
+    """The index of a segment of 1 GiB has a quarter of a million entries."""
+    count = 70_000
+    if name == "indexes":
+        (tmp_path / "t-0").mkdir()
+        (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(one_record(0, 5))
+        pack = KINDS[".index"][1].pack
+        (tmp_path / "t-0" / f"{0:020d}.index").write_bytes(
+            b"".join(pack(number + 1, number) for number in range(count)))
+    else:
+        offsets_log(tmp_path, ((commit_key("g", "t", number), commit_value(number))
+                               for number in range(count)))
+    given = {"path": str(tmp_path), "table": name}
+    reader = TableReader(given, table_schema(given))
+    found = pa.Table.from_batches(
+        [batch for task in reader.partitions() for batch in reader.read(task)])
+    column, text = ("position", "index") if name == "indexes" else ("offset", "group_id")
+    assert found.column(column).to_pylist() == list(range(count))
+    assert found.column(text).unique().to_pylist() == ["offset" if name == "indexes" else "g"]
+
+
 def one_record(offset: int, stamp: int) -> bytes:
     builder = RecordBatchBuilder(base_offset=offset)
     builder.append(stamp, None, b"value")

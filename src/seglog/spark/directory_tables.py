@@ -31,7 +31,7 @@ from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
 from seglog.spark.locations import directories, require_local, require_seen
 from seglog.spark.option_values import java_pattern
 from seglog.spark.read_options import SPLIT_BYTES, ReadOptions, parse_options
-from seglog.spark.table_columns import Columns, alternate, arrow_schema, row_batches, struct_type
+from seglog.spark.table_columns import Columns, alternate, arrow_schema, struct_type, text_array
 from seglog.storage.discover import FoundDirectory, find_directories
 from seglog.storage.log_store import files_of
 from seglog.storage.isolation import Isolation
@@ -385,8 +385,7 @@ def _array(values: contents.Column, kind: str, has_missing: bool) -> pa.Array:
     """A column; with `has_missing`, -1 becomes null, as does a time that Spark cannot hold."""
     [arrow_type] = arrow_schema([("", kind)]).types
     if kind == "string":
-        return next(iter(row_batches(({"": value} for value in values),
-                                     arrow_schema([("", kind)])))).column(0)
+        return text_array(values)
     if has_missing and isinstance(values, np.ndarray):
         numbers = pa.array(values, mask=values == -1)
     elif has_missing:

@@ -12,7 +12,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["Columns", "alternate", "arrow_schema", "row_batches", "struct_type"]
+__all__ = ["Columns", "alternate", "arrow_schema", "row_batches", "struct_type", "text_array"]
 
 Columns = Sequence[tuple[str, str]]
 """Name and type of each column, in order."""
@@ -47,6 +47,11 @@ def row_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterato
         yield pa.RecordBatch.from_arrays(
             [pa.array([_valid(row[field.name]) for row in chunk], field.type)
              for field in schema], schema=schema)
+
+
+def text_array(values: Iterable[str | None]) -> pa.Array:
+    """One column of text, which may be invalid UTF-8."""
+    return pa.array(map(_valid, values), pa.string())
 
 
 def _valid(value: Any) -> Any:
