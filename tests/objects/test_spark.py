@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
 
-from seglog.spark import register
+from seglog.spark import count, register
 from seglog.spark.read_options import parse_options
 from seglog.spark.replica_table import replica_rows
 from tests.objects.faulty import Faulty
@@ -49,6 +49,8 @@ def test_rows_from_a_bucket(
     local = rows(session, str(bucket / "golden" / "real" / "clean"), options)
     assert len(local) > 100
     assert rows(session, "s3://golden/real/clean", {**options, **s3}) == local
+    counts = count(session, "s3://golden/real/clean", **options, **s3)
+    assert counts.records == len(local)
 
 
 @pytest.mark.parametrize("table", ["segments", "batches", "indexes", "producers", "transactions",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
 import pytest
 
+import seglog
 from seglog.model import TopicPartition
 from seglog.spark import count
 from seglog.storage.record_counts import RecordCount
@@ -56,3 +59,38 @@ def test_nothing_to_count_and_what_is_refused(spark: SparkSession, golden: Path)
         count(spark, path, subscribe="tnx")
     with pytest.raises(ValueError, match="true or false"):
         count(spark, path, failOnDataLoss="perhaps")
+
+
+class InThisProcess:
+    """The calls of a session and its context that a count makes, without executors."""
+
+    defaultParallelism = 2
+
+    @property
+    def sparkContext(self) -> InThisProcess:
+        return self
+
+    def parallelize(self, shares: list[Any], _: int) -> InThisProcess:
+        self._rows = shares
+        return self
+
+    def map(self, work: Callable[[Any], Any]) -> InThisProcess:
+        self._rows = [work(row) for row in self._rows]
+        return self
+
+    def collect(self) -> list[Any]:
+        return self._rows
+
+
+@pytest.mark.parametrize("options", [{}, {"failOnDataLoss": "false"}])
+def test_a_log_in_an_object_store(tmp_path: Path, options: dict[str, str]) -> None:
+    fsspec = pytest.importorskip("fsspec",
+                                 reason="fsspec is not installed: pip install 'seglog[fsspec]'")
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append_many([b"value"] * 20)
+    system, place = fsspec.filesystem("memory"), f"place-{uuid4().hex}"
+    for path in (tmp_path / "t-0").iterdir():
+        system.pipe_file(f"/{place}/t-0/{path.name}", path.read_bytes())
+    found = count(cast("SparkSession", InThisProcess()), f"memory://{place}", **options)
+    assert found.records == 20
+    system.rm(f"/{place}", recursive=True)

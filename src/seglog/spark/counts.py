@@ -9,12 +9,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from seglog.model import TopicPartition
+from seglog.objects import StorageOptions
 from seglog.spark.jobs import context_of, results_by_frame
 from seglog.spark.option_values import query_options
 from seglog.spark.read_options import parse_options
 from seglog.spark.plan import SeglogPartition, gaps_of, plan_partitions
 from seglog.storage.record_counts import RecordCount, count_range
-from seglog.storage.log_store import LOCAL
+from seglog.storage.log_store import files_of
 from seglog.storage.stream import DecodeOptions
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ def count(spark: SparkSession, path: str, *, exact: bool = False, **options: obj
                             on_partition=chosen.append)
     decoding = DecodeOptions(check_crcs=given.check_crcs, on_damage=given.on_damage)
     totals = {tp: RecordCount() for tp in chosen}
-    for task, found in _run(spark, tasks, decoding, exact):
+    for task, found in _run(spark, tasks, decoding, given.storage, exact):
         totals[tasks[task].topic_partition] += found
     return Counts(totals)
 
 
 def _run(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: DecodeOptions,
-         exact: bool) -> Iterable[tuple[int, RecordCount]]:
+         storage: StorageOptions, exact: bool) -> Iterable[tuple[int, RecordCount]]:
     """Each task's number and count."""
     if not tasks:
         return ()
@@ -73,17 +74,18 @@ def _run(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: Decode
               for share in _shares(tasks, min(len(tasks), slots))]
 
     def count_share(share: list[tuple[int, SeglogPartition]]) -> list[tuple[int, RecordCount]]:
-        return [(number, _count(task, decoding, exact)) for number, task in share]
+        return [(number, _count(task, decoding, storage, exact)) for number, task in share]
 
     return chain.from_iterable(
         results_by_frame(spark, shares, count_share) if context is None
         else context.parallelize(shares, len(shares)).map(count_share).collect())
 
 
-def _count(task: SeglogPartition, decoding: DecodeOptions, exact: bool) -> RecordCount:
+def _count(task: SeglogPartition, decoding: DecodeOptions, storage: StorageOptions, exact: bool
+           ) -> RecordCount:
     task.require_seen()
     return sum((count_range(planned, decoding, exact=exact, on_gap=gaps_of(decoding.on_damage),
-                            where=task.where or LOCAL)
+                            where=task.where or files_of(planned.file, storage))
                 for planned in task.ranges), RecordCount())
 
 
