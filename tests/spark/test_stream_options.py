@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+import seglog
 from seglog.errors import OffsetOutOfRangeError
 from seglog.spark.option_values import LONG_MAX
 from seglog.spark.source import SeglogDataSource
@@ -34,6 +36,35 @@ def test_a_start_at_the_end_or_the_largest_time_outlives_a_crash_of_the_first_ba
     driver.restart()
     driver.drain()
     assert driver.records() == {("t", 0): list(range(first, 9))}
+
+
+def test_a_start_by_time_outlives_a_crash_of_the_first_batch(
+        logs: Logs, is_old: bool) -> None:  # noqa: F811
+    """No record is late enough at first, so the query starts at the log's end. At the restart one
+    is, after others that are not."""
+    logs.append("t-0", 5)
+    logs.close()
+    soon = time.time_ns() // 1_000_000 + 600_000
+    driver = Driver(logs.path, is_old=is_old, startingTimestamp=soon,
+                    startingOffsetsByTimestampStrategy="latest")
+    with pytest.raises(Crash):
+        driver.trigger(before_the_plan)
+    logs.append("t-0", 4)
+    logs.close()
+    with seglog.open(logs.path / "t-0") as log:
+        log.append(b"late", timestamp=soon)
+    driver.restart()
+    driver.drain()
+    assert driver.records() == {("t", 0): [5, 6, 7, 8, 9]}
+
+
+def test_a_start_by_time_has_records_in_its_first_batch(
+        logs: Logs, is_old: bool) -> None:  # noqa: F811
+    logs.append("t-0", 5)
+    driver = Driver(logs.path, is_old=is_old, startingTimestamp=1,
+                    startingOffsetsByTimestampStrategy="latest")
+    driver.trigger()
+    assert driver.records() == {("t", 0): [0, 1, 2, 3, 4]}
 
 
 def test_a_start_at_the_end_is_that_of_the_stream(logs: Logs) -> None:  # noqa: F811

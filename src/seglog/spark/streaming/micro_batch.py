@@ -250,7 +250,7 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
         initial = self._driver.initial
         if initial is None or self._driver.has_begun or begin != initial.offsets:
             return begin
-        return {tp: min(offset, until[tp]) if tp in initial.pinned else offset
+        return {tp: min(offset, until[tp]) if tp in initial.movable else offset
                 for tp, offset in begin.items() if tp in until}
 
     def _lost(self, what: str) -> None:

@@ -16,10 +16,11 @@ __all__ = ["InitialOffsets", "resolve_initial"]
 @dataclass(frozen=True, slots=True)
 class InitialOffsets:
     """The first offset of each partition. The `pinned` ones, such as log ends, would differ if they
-    were resolved again."""
+    were resolved again. The `movable` ones, which include them, may differ."""
 
     offsets: dict[TopicPartition, int]
     pinned: frozenset[TopicPartition]
+    movable: frozenset[TopicPartition]
 
 
 def resolve_initial(options: ReadOptions, logs: WatchedLogs) -> InitialOffsets:
@@ -36,7 +37,9 @@ def resolve_initial(options: ReadOptions, logs: WatchedLogs) -> InitialOffsets:
         offsets[tp], is_pinned = _resolve(options, logs, tp, log)
         if is_pinned:
             pinned.add(tp)
-    return InitialOffsets(offsets, frozenset(pinned))
+    # What is an offset by time now was the log's end while no record was late enough.
+    is_movable = options.latest_when_no_timestamp and options.starting.timestamps is not None
+    return InitialOffsets(offsets, frozenset(pinned), frozenset(offsets if is_movable else pinned))
 
 
 def _resolve(options: ReadOptions, logs: WatchedLogs, tp: TopicPartition, log: LogBounds
