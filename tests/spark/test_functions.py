@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from seglog._native.crc32c import crc32c
@@ -122,6 +123,13 @@ def test_text_keys_and_columns_of_nulls(spark: SparkSession, frame: DataFrame) -
     empty = spark.createDataFrame([(None,), (None,)], "key binary")
     assert [row[0] for row in empty.select(functions.kafka_partition("key", 3)).collect()] == [
         None, None]
+
+
+def test_a_null_number_of_partitions() -> None:
+    """Of SQL's NULL without a type the column has Arrow's null type."""
+    for count in (pa.nulls(2), pa.nulls(2, pa.int32())):
+        found = functions._kafka_partition(pa.array([b"a", None]), count)
+        assert found.type == pa.int32() and found.to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize(("query", "said"), [

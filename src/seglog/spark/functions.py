@@ -36,9 +36,13 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 # ---- on whole columns, on the executors --------------------------------------------------------
 
+def _typed(column: Any, kind: pa.DataType) -> Any:
+    """The column as `kind`, if it has only nulls and so Arrow's null type."""
+    return column.cast(kind) if pa.types.is_null(column.type) else column
+
+
 def _bytes(column: Any) -> Any:
-    """The column as binary, if it has only nulls and so Arrow's null type."""
-    return column.cast(pa.binary()) if pa.types.is_null(column.type) else column
+    return _typed(column, pa.binary())
 
 
 def _murmur2(data: pa.Array) -> pa.Array:
@@ -46,7 +50,7 @@ def _murmur2(data: pa.Array) -> pa.Array:
 
 
 def _kafka_partition(key: pa.Array, partitions: pa.Array) -> pa.Array:
-    count = partitions.fill_null(1).to_numpy(zero_copy_only=False)
+    count = _typed(partitions, pa.int32()).fill_null(1).to_numpy(zero_copy_only=False)
     if len(count) and count.min() < 1:
         raise ValueError(f"kafka_partition: {count.min()} partitions, expected at least 1")
     # Kafka: BuiltInPartitioner.partitionForKey, Utils.toPositive
