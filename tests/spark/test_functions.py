@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import Row
 
 from seglog._native.crc32c import crc32c
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.spark import functions
+from seglog.spark import decoding, encoding_rows, functions
+from seglog.spark.decoding import Decoding
 from seglog.storage.partition_log import PartitionLog
 from tests.kafka.harness import required
 from tests.kafka.jars import spark_kafka_jars
@@ -292,6 +296,38 @@ def test_encode_in_sql(spark: SparkSession, records: DataFrame) -> None:
     assert found.columns == ["batch", "record_count"]
     assert found.where("is_valid_batch(batch)").selectExpr(
         "sum(record_count)").first()[0] == len(RECORDS)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
+def test_rows_are_encoded_as_columns_are(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 4.0's table functions get rows, with local time without a zone."""
+    moment = datetime(2023, 7, 1, 12, 30, 0, 5000, UTC)
+    rows = [Row(key=b"k", value=None, timestamp=moment, headers=[Row(key="h", value=b"x"),
+                                                                 Row(key="n", value=None)]),
+            Row(key=None, value=b"v", timestamp=None, headers=None)]
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        function = encoding_rows._ByRow()
+        for row in rows:
+            local = row.timestamp and row.timestamp.astimezone().replace(tzinfo=None)
+            assert not list(function.eval(Row(**{**row.asDict(), "timestamp": local})))
+        [(encoded, count)] = function.terminate()
+    time.tzset()
+    [found] = Decoding("", "FAILFAST").rows_of(encoded)
+    assert (count, found.column("key").to_pylist()) == (2, [b"k", None])
+    assert found.column("value").to_pylist() == [None, b"v"]
+    assert found.column("timestamp")[0].as_py() == moment
+    assert found.column("headers").to_pylist() == [
+        [{"key": "h", "value": b"x"}, {"key": "n", "value": None}], None]
+
+
+def test_a_row_without_its_content_has_no_records() -> None:
+    """PySpark 4.0: another binary column of the row is not decoded instead."""
+    function = decoding._ByRow()
+    assert [row.offset for row in function.eval(Row(content=batch(2), key=b"k"))] == [0, 1]
+    assert [row.offset for row in function.eval(Row(other=batch(2), number=3))] == [0, 1]
+    assert not list(function.eval(Row(content=None, key=b"k")))
 
 
 def test_refusals_of_encode(spark: SparkSession, records: DataFrame) -> None:

@@ -147,9 +147,10 @@ class _ByRow:
     def eval(self, chunk: Any, mode: str = "FAILFAST") -> Iterator[Row]:
         """The rows of one value, or of the binary column of one row."""
         if isinstance(chunk, Row):
-            names = [name for name, value in chunk.asDict().items()
-                     if isinstance(value, bytes | bytearray)]
-            chunk = chunk[_chosen(names)] if names else None
+            cells = chunk.asDict()
+            names = [name for name, value in cells.items() if isinstance(value, bytes | bytearray)]
+            is_null = cells.get("content", b"") is None  # another column's bytes are no batches
+            chunk = chunk[_chosen(names)] if names and not is_null else None
         if chunk is not None:
             for rows in _decoding(mode).rows_of(chunk):
                 for row in rows.to_pylist():

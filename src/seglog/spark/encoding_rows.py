@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ BATCH_SCHEMA: Final = StructType([StructField("batch", BinaryType()),
                                   StructField("record_count", IntegerType())])
 _ARROW: Final = pa.schema([("batch", pa.binary()), ("record_count", pa.int32())])
 _RECORD: Final = ("key", "value", "timestamp", "headers")
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 #: Position of the record count in a batch (DefaultRecordBatch.RECORDS_COUNT_OFFSET).
 _COUNT_AT = 57
 #: Approximate bytes of record batches in one Arrow batch of results.
@@ -110,10 +112,20 @@ class _ByRow:
 
     def _flush(self) -> Iterator[tuple[bytes, int]]:
         names = record_columns(list(self._rows[0]))
-        table = pa.table({name: [row[name] for row in self._rows] for name in names})
+        table = pa.table({name: _column(name, [row[name] for row in self._rows])
+                          for name in names})
         self._rows = []
         rows = to_rows(list(Encoding(self._codec).spans(table)))
         yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+def _column(name: str, cells: list[Any]) -> pa.Array:
+    if name == "headers":
+        return pa.array(cells, _HEADERS)  # a Row is a tuple, of which no type follows
+    if name == "timestamp":
+        # PySpark's rows hold local time without a zone, which pyarrow takes for UTC.
+        cells = [cell.astimezone(UTC) if isinstance(cell, datetime) else cell for cell in cells]
+    return pa.array(cells)
 
 
 def table_function() -> Any:
