@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seglog.errors import IllegalArgumentError
+from seglog.errors import IllegalArgumentError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.spark import verify
 from seglog.spark.option_values import java_pattern
@@ -145,3 +145,10 @@ def test_verify_refuses_a_null_byte_before_it_needs_spark() -> None:
     with pytest.raises(IllegalArgumentError) as refused:
         verify(None, ["/data", "/d\0"])  # type: ignore[arg-type]
     assert str(refused.value) == r"path is no name of a file: '/d\x00'"
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/data", "file:///var/lib/kafka/data"])
+def test_verify_refuses_a_url_before_it_needs_spark(path: str) -> None:
+    with pytest.raises(KafkaStorageError, match="only a local directory will do") as refused:
+        verify(None, ["/data", path])  # type: ignore[arg-type]
+    assert refused.value.filename == path

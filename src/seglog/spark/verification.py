@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark import InheritableThread
 
-from seglog.arguments import given_path
+from seglog.arguments import given_path, require_local
 from seglog.config import BrokerConfig
 from seglog.scrub import (
     DirectoryScrub, LoadListener, LoadLevel, LoadOptions, LoadReport, NullListener, PartitionPiece,
@@ -86,12 +86,15 @@ def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | Path
     `task_bytes`.
 
     The findings and their order are those of `seglog verify` on one machine. Raises
-    KafkaStorageError for a path that cannot be listed or is no data directory, ConfigError.
+    KafkaStorageError for a URL and for a path that cannot be listed or is no data directory, and
+    ConfigError.
     """
     broker = BrokerConfig.from_properties(dict(config or {}))
     options = LoadOptions(LoadLevel.VERIFY, broker, broker.log_config(dict(config or {})))
     given = [given_path(path) for path in
              ([paths] if isinstance(paths, str | PathLike) else paths)]
+    for path in given:
+        require_local(path)
     register(spark)  # raises one sentence if executors lack something
     return Verification(_verify(spark, given, options, listener or NullListener(), task_bytes))
 
