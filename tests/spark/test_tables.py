@@ -353,6 +353,14 @@ def test_refusals(tables: SparkSession, golden: Path, options: dict[str, str], s
 
 
 @pytest.mark.parametrize("name", ["segments", "findings"])
+def test_a_table_refuses_a_remote_tier(tmp_path: Path, name: str) -> None:
+    """Its rows would be those of the local files alone."""
+    for option in ("remote", "remoteLayout"):
+        with pytest.raises(ValueError, match=f"^Option '{option}' is about records; table"):
+            table_schema({"path": str(tmp_path), "table": name, option: str(tmp_path)})
+
+
+@pytest.mark.parametrize("name", ["segments", "findings"])
 def test_a_path_without_logs(tables: SparkSession, tmp_path: Path, name: str) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "x.txt").write_text("x")

@@ -57,7 +57,7 @@ _OF_RECORDS = {name.lower(): name for name in (
     "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "includeHeaders", "minPartitions", "maxRecordsPerPartition", "batchRows", "checkCrcs",
-    "kafka.isolation.level")}
+    "kafka.isolation.level", "remote", "remoteLayout")}
 
 Rows = Callable[[FoundDirectory, ReadOptions], Iterable[contents.Table]]
 
