@@ -189,6 +189,12 @@ def test_batches_whose_offsets_begin_anew(spark: SparkSession) -> None:
     assert offsets(functions.decode_batches(frame)) == [0, 1, 2, 0, 1, 50, 0]
 
 
+def test_the_decoded_column_can_be_kept(spark: SparkSession) -> None:
+    rows = functions.decode_batches(chunks(spark, batch(2)), keep=["content", "id"]).collect()
+    assert [(bytes(row.content), row.id, row.offset) for row in rows] == [
+        (batch(2), 0, 0), (batch(2), 0, 1)]
+
+
 def damaged() -> tuple[bytes, bytes]:
     """Batches with a bad one in the middle and a torn one at the end, and the bytes of both."""
     bad = bytearray(batch(4, 10))

@@ -164,7 +164,8 @@ def decode_batches(frame: DataFrame, column: str = "content", *, mode: Mode = "F
     """
     check_columns(frame.schema, column, keep)
     decode = Decoding(column, check_mode(mode), tuple(keep))
-    return frame.select(column, *keep).mapInArrow(decode, decode.schema(frame.schema))
+    return frame.select(*dict.fromkeys((column, *keep))).mapInArrow(
+        decode, decode.schema(frame.schema))
 
 
 def encode_batches(frame: DataFrame, *, codec: str = "none", level: int | None = None,
