@@ -131,12 +131,14 @@ cdef class LogEnd:
 
     cpdef void move(self, int64_t offset, int64_t base_offset, int64_t size) noexcept:
         """Sets a new end."""
-        self.offset, self.base_offset, self.size = offset, base_offset, size
+        with cython.critical_section(self):  # without the GIL a reader could see half of it
+            self.offset, self.base_offset, self.size = offset, base_offset, size
 
     @property
     def fields(self):
         """(offset, base_offset, size)."""
-        return self.offset, self.base_offset, self.size
+        with cython.critical_section(self):
+            return self.offset, self.base_offset, self.size
 
 
 @cython.final
