@@ -85,6 +85,15 @@ def test_tier(tiered: Tiered, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run(capsys, "tier", "restore", tiered.remote, "t-txn-0", tmp_path / "t-txn-0")[0] == 2
 
 
+def test_a_tier_whose_last_segment_is_lost_is_listed(tiered_copy: Tiered,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    tiered_copy.objects("t-gzip-0")[-1].unlink()
+    for *metadata, last in ((186,), ("--metadata", tiered_copy.data, 186)):
+        code, out, _ = run(capsys, "tier", "ls", tiered_copy.remote, "t-gzip-0", *metadata)
+        assert (code, f"4 segments, offsets 0 to {last}," in out) == (0, True)
+        assert ("object_missing" in out) == bool(metadata)
+
+
 def test_a_restore_that_does_not_fit_names_its_file_and_leaves_nothing(
         tiered: Tiered, tmp_path: Path) -> None:
     made = tmp_path / "t-gzip-0"

@@ -11,7 +11,7 @@ from seglog.cli import render, tier_indexes, tier_lint
 from seglog.cli.export import add_export_options, export
 from seglog.cli.found_logs import found_in
 from seglog.cli.tier_options import add_bucket_options, bucket_of
-from seglog.errors import ConfigError
+from seglog.errors import ConfigError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.recovery.claims import counted
 from seglog.storage.partition_log import PartitionLog
@@ -61,7 +61,7 @@ def _ls(args: argparse.Namespace) -> int:
         first = segments[0].start_offset if segments else log.log_start_offset
         row = {"partition": str(log.topic_partition), "topic_id": log.topic_id,
                "segments": len(segments), "first_offset": first,
-               "last_offset": log.log_end_offset - 1,
+               "last_offset": _end_of(log) - 1,
                "size": sum(one.size or 0 for one in segments),
                "leader_epochs": [[one.epoch, one.start_offset] for one in log.checkpointed_epochs],
                "findings": [_finding(one) for one in where.findings]}
@@ -70,6 +70,14 @@ def _ls(args: argparse.Namespace) -> int:
                      f"{row['last_offset']}, {row['size']} bytes",
                      *(f"  {one}" for one in where.findings)], args.json)
     return 0
+
+
+def _end_of(log: PartitionLog) -> int:
+    """The offset after the last record; of a lost last segment, its first offset."""
+    try:
+        return log.log_end_offset
+    except KafkaStorageError:
+        return log.end_offset(on_damage="skip")
 
 
 def _orphans(args: argparse.Namespace) -> int:

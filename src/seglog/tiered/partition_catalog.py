@@ -20,7 +20,9 @@ from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeader
 from seglog.tiered.remote_segment import Layout, RemotePartition, RemoteSegment
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
-from seglog.tiered.segment_selection import Piece, TierFinding, select_segments
+from seglog.tiered.segment_selection import (
+    Piece, TierFinding, end_in_lineage, select_segments,
+)
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["Catalog", "PartitionCatalog", "merged_epochs"]
@@ -48,9 +50,23 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class _Unusable:
+    """A segment, or the rest of one, that cannot be read. `is_lost` is False if it never had the
+    records that were announced."""
+
     start_offset: int
     end_offset: int | None
     reason: str
+    epochs: SegmentLeaderEpochs | None = None
+    is_lost: bool = True
+
+    def end_in(self, lineage: Sequence[EpochEntry]) -> int:
+        """The last offset that the log has of it, -1 for none. The log has those of unknown epochs,
+        and of newer ones than its readable segments have."""
+        end = self.start_offset if self.end_offset is None else self.end_offset
+        if not lineage or not self.epochs or self.epochs[-1][0] > lineage[-1].epoch:
+            return end
+        inside = end_in_lineage(self.start_offset, end, self.epochs, lineage)
+        return -1 if inside is None else inside
 
 
 class PartitionCatalog:
@@ -77,7 +93,7 @@ class PartitionCatalog:
         segments = self._with_true_ends(segments, until)
         lineage = list(local_epochs) or self._lineage(segments)
         pieces = select_segments(segments, lineage, until, self._findings)
-        return Catalog(tuple(self._explained(pieces, until)), tuple(lineage),
+        return Catalog(tuple(self._explained(pieces, until, lineage)), tuple(lineage),
                        tuple(self._findings))
 
     def _has_next_offset(self, segment: RemoteSegment) -> bool:
@@ -86,7 +102,8 @@ class PartitionCatalog:
         if segment.end_offset != _OFFSET_MAX:
             return True
         self._cannot_use("offset_mismatch", segment.start_offset, None, None,
-                         f"{segment} ends with offset {_OFFSET_MAX}, after which there is none")
+                         f"{segment} ends with offset {_OFFSET_MAX}, after which there is none",
+                         segment.epochs)
         return False
 
     def _with_true_ends(self, segments: list[RemoteSegment], until: int | None
@@ -108,7 +125,8 @@ class PartitionCatalog:
             self._cannot_use(
                 "offset_mismatch", max(end + 1, segment.start_offset), segment.end_offset,
                 self._layout.log_path(self._tree, segment),
-                f"{segment} has no offsets above {end}, it should end with {segment.end_offset}")
+                f"{segment} has no offsets above {end}, it should end with {segment.end_offset}",
+                is_lost=False)
             found[row] = None if end < segment.start_offset else replace(segment, end_offset=end)
         return [one for one in found if one is not None]
 
@@ -166,7 +184,7 @@ class PartitionCatalog:
             if segment is None:
                 self._cannot_use("object_missing", metadata.start_offset, metadata.end_offset, None,
                                  f"{metadata.remote_log_segment_id} is announced, and its objects "
-                                 "are not there")
+                                 "are not there", _possible_epochs(metadata))
                 continue
             checked = self._checked(replace(
                 segment, end_offset=metadata.end_offset, announced=metadata,
@@ -180,7 +198,7 @@ class PartitionCatalog:
                               ) -> RemoteSegment:
         """The segment; with the epochs of its checkpoint if no segment can have the announced
         ones."""
-        if _are_possible(metadata):
+        if _possible_epochs(metadata) is not None:
             return segment
         self._findings.append(TierFinding(
             "leader_epochs", f"{segment}: no segment with its offsets has the leader epochs that "
@@ -218,6 +236,7 @@ class PartitionCatalog:
         path = self._layout.log_path(self._tree, segment)
         size = "some" if segment.size is None else segment.size
         text = f"{path} has {size} bytes, {expected} were announced"
+        epochs = _possible_epochs(segment.announced)
         self._findings.append(TierFinding("object_size", text, path, segment.start_offset,
                                           segment.end_offset))
         if segment.size is not None and segment.size > expected > 0:
@@ -226,12 +245,12 @@ class PartitionCatalog:
             if end is None or end == segment.end_offset:
                 return segment if end is None else announced  # its reader gets the error
         if segment.size is None or segment.size > expected or not self._is_prefix(segment):
-            self._unusable.append(_Unusable(segment.start_offset, segment.end_offset, text))
+            self._unusable.append(_Unusable(segment.start_offset, segment.end_offset, text, epochs))
             return None
         end = self._scanned_end(segment)
         if end is None or end >= segment.end_offset:
             return segment
-        self._unusable.append(_Unusable(end + 1, segment.end_offset, text))
+        self._unusable.append(_Unusable(end + 1, segment.end_offset, text, epochs))
         return replace(segment, end_offset=end)
 
     def _is_prefix(self, segment: RemoteSegment) -> bool:
@@ -315,28 +334,37 @@ class PartitionCatalog:
     # ---- what is not there
 
     def _cannot_use(self, code: str, start: int, end: int | None, file: str | None,
-                    reason: str) -> None:
-        self._unusable.append(_Unusable(start, end, reason))
+                    reason: str, epochs: SegmentLeaderEpochs | None = None, *,
+                    is_lost: bool = True) -> None:
+        self._unusable.append(_Unusable(start, end, reason, epochs, is_lost))
         self._findings.append(TierFinding(code, reason, file, start, end))
 
-    def _explained(self, pieces: list[Piece], until: int | None) -> Iterable[Piece]:
-        """The pieces; gaps get the names of the missing segments, also one before all others, which
-        ends where the local log begins if there are no others."""
+    def _explained(self, pieces: list[Piece], until: int | None, lineage: Sequence[EpochEntry]
+                   ) -> Iterable[Piece]:
+        """The pieces; gaps get the names of the missing segments. There is one before all others,
+        which ends where the local log begins if there are no others, and without a local log one
+        after them."""
         first = pieces[0].start_offset if pieces else until
         lost = [one for one in self._unusable if first is not None and one.start_offset < first]
         if lost and first is not None:
-            piece = Piece(min(one.start_offset for one in lost), first - 1, None,
-                          "; ".join(one.reason for one in lost[:3]))
-            self._findings.append(TierFinding(
-                "remote_gap", f"offsets {piece.start_offset} to {piece.end_offset} are in no "
-                f"segment: {piece.cause}", None, piece.start_offset, piece.end_offset))
-            yield piece
+            yield self._gap(min(one.start_offset for one in lost), first - 1, lost)
         for piece in pieces:
             reasons = [one.reason for one in self._unusable if piece.segment is None and
                        one.start_offset <= piece.end_offset and (
                            one.end_offset is None or one.end_offset >= piece.start_offset)]
             yield piece if not reasons else replace(
                 piece, cause="; ".join([piece.cause, *reasons[:3]]))
+        following = pieces[-1].end_offset + 1 if pieces else 0
+        lost = [one for one in self._unusable if one.is_lost and one.end_in(lineage) >= following]
+        if lost and until is None:
+            start = min(one.start_offset for one in lost)
+            yield self._gap(max(start, following), max(one.end_in(lineage) for one in lost), lost)
+
+    def _gap(self, start: int, end: int, lost: Sequence[_Unusable]) -> Piece:
+        cause = f"offsets {start} to {end} are in no segment: " + "; ".join(
+            one.reason for one in lost[:3])
+        self._findings.append(TierFinding("remote_gap", cause, None, start, end))
+        return Piece(start, end, None, cause)
 
 
 def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
@@ -355,12 +383,12 @@ def _reaches_other(segment: RemoteSegment, starts: npt.NDArray[np.int64], until:
     return bool(last - first > 1) or until is not None and until <= segment.end_offset
 
 
-def _are_possible(metadata: RemoteLogSegmentMetadata) -> bool:
-    """Whether the epochs are not negative, and begin in order and within the segment's offsets
-    (Kafka: LeaderEpochFileCache.epochEntriesInRange)."""
+def _possible_epochs(metadata: RemoteLogSegmentMetadata) -> SegmentLeaderEpochs | None:
+    """The announced epochs; None if they are negative, or do not begin in order and within the
+    segment's offsets (Kafka: LeaderEpochFileCache.epochEntriesInRange)."""
     epochs = metadata.segment_leader_epochs
     bounds = [metadata.start_offset, *(start for _, start in epochs), metadata.end_offset + 1]
-    return epochs[0][0] >= 0 and bounds == sorted(bounds)
+    return epochs if epochs[0][0] >= 0 and bounds == sorted(bounds) else None
 
 
 def _fits(segment: RemoteSegment, entries: Sequence[EpochEntry]) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from seglog.model import EpochEntry
+from seglog.tiered.remote_records import SegmentLeaderEpochs
 from seglog.tiered.remote_segment import RemoteSegment
 
-__all__ = ["Piece", "TierFinding", "select_segments"]
+__all__ = ["Piece", "TierFinding", "end_in_lineage", "select_segments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _spans(segments: Iterable[RemoteSegment], lineage: Sequence[EpochEntry],
         assert segment.end_offset is not None
         first, last = segment.start_offset, segment.end_offset
         if lineage and segment.epochs:
-            inside = _in_lineage(segment, last, lineage)
+            inside = end_in_lineage(first, last, segment.epochs, lineage)
             if inside is None or inside < first:
                 findings.append(TierFinding(
                     "outside_lineage", f"{segment}: its leader epochs are not those of the log; "
@@ -118,15 +119,16 @@ def _spans(segments: Iterable[RemoteSegment], lineage: Sequence[EpochEntry],
     return found
 
 
-def _in_lineage(segment: RemoteSegment, end: int, lineage: Sequence[EpochEntry]) -> int | None:
-    """The last offset of a segment up to which its epochs are those of the lineage."""
-    assert segment.epochs
+def end_in_lineage(first: int, end: int, epochs: SegmentLeaderEpochs,
+                   lineage: Sequence[EpochEntry]) -> int | None:
+    """The last offset of the segment [first, end] up to which its epochs are those of the
+    lineage."""
     ends = {entry.epoch: (entry.start_offset, following)
             for entry, following in zip(lineage, [*(one.start_offset - 1 for one in lineage[1:]),
                                                   (1 << 63) - 1], strict=True)}
     inside = None
     earliest = lineage[0].epoch
-    rows = [*segment.epochs, (None, end + 1)]
+    rows = [*epochs, (None, end + 1)]
     for (epoch, start), (_, next_start) in zip(rows, rows[1:], strict=False):
         last = min(next_start - 1, end)
         if last < start:
@@ -142,7 +144,7 @@ def _in_lineage(segment: RemoteSegment, end: int, lineage: Sequence[EpochEntry])
         known = ends[epoch][0]
         # Of its earliest epoch the lineage has the log's start, which may have moved.
         if epoch != earliest and (start < known or start != known and
-                                  start > segment.start_offset):
+                                  start > first):
             return inside
         inside = min(last, ends[epoch][1])
         if inside < last:
