@@ -4,6 +4,7 @@ local segments are deleted."""
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,24 @@ def test_the_same_after_local_deletion(tiering: Tiering, seed: int) -> None:
     assert len(tiering.bases()) == 1
     after = left_out(tiering, 300)
     for offset, batches in after.items():  # a fetch ends with its segment, and may be shorter
+        known = before[offset]
+        shared = batches.keys() & known.keys()
+        assert offset in shared
+        assert {one: batches[one] for one in shared} == {one: known[one] for one in shared}
+
+
+def test_an_offset_index_that_leads_too_far_hides_no_abort(tiering: Tiering) -> None:
+    """It says how far a fetch reaches, and so which transactions may be in it."""
+    write(tiering.log, random.Random(1), 80)
+    before = left_out(tiering, 300)
+    tiering.copy()
+    tiering.log.delete_old_segments()
+    for segment in tiering.segments():
+        stored = tiering.storage.path(segment, ".index")
+        stored.write_bytes(b"".join(struct.pack(">ii", offset, position + (1 << 30)) for
+                                    offset, position in struct.iter_unpack(">ii",
+                                                                           stored.read_bytes())))
+    for offset, batches in left_out(tiering, 300).items():
         known = before[offset]
         shared = batches.keys() & known.keys()
         assert offset in shared

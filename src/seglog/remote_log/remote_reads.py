@@ -165,6 +165,8 @@ class RemoteReads:
         end = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
         entry = self._indexes.get(segment).offsets.upper_bound(end)
         upper = segment.end_offset + 1 if entry is None else entry[0]
+        # A stored index that leads too far names an offset before the end of the records.
+        upper = max(upper, scan(found.records, check_crcs=False).last_offset + 1)
         aborted: dict[tuple[int, int], AbortedTxn] = {}
         last = _end_of(segment, log, start)
         is_complete = not segment.txn_idx_empty and self._select(segment, last, start, upper,
