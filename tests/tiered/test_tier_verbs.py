@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.paths import DirectoryKind, directory_name_or_none
 from tests.support.verbs import run
 from tests.tiered.conftest import Tiered
 
@@ -103,3 +106,43 @@ def test_a_restore_that_does_not_fit_names_its_file_and_leaves_nothing(
     assert done.returncode == 2
     assert done.stderr == f"seglog: error: {made}/{0:020}.log: File too large\n"
     assert not made.exists()
+
+
+KILLED = """
+import os, signal, sys
+from seglog.cli.main import main
+
+real, left = os.fsync, [7]
+
+def fsync(descriptor):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(descriptor)
+
+os.fsync = fsync
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_killed_restore_leaves_no_log(tiered: Tiered, tmp_path: Path, is_there: bool,
+                                        capsys: pytest.CaptureFixture[str]) -> None:
+    """A part of a log looks like all of one that is shorter."""
+    made = tmp_path / "t-gzip-0"
+    if is_there:
+        made.mkdir()
+    command = ("tier", "restore", tiered.remote, made.name, made)
+    done = subprocess.run([sys.executable, "-c", KILLED, *map(str, command)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = next(path for path in tmp_path.rglob("*") if path.suffix == ".log").parent
+    name = directory_name_or_none(left)
+    assert name is not None and name.kind is DirectoryKind.DELETED  # a broker deletes it
+    if is_there:
+        assert left.parent == made and not list(made.glob("*.log"))
+        shutil.rmtree(left)
+    else:
+        assert not made.exists()
+    code, out, _ = run(capsys, *command)
+    assert (code, out) == (0, f"{made}: 5 segments, offsets 0 to 233\n")
+    assert PartitionLog.open(made).log_end_offset == 234

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 from seglog.arguments import directory_path
 from seglog.errors import KafkaStorageError, storage_errors
@@ -13,7 +15,8 @@ from seglog.objects.store import Block
 from seglog.storage.log_store import LogFile
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
-    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, snapshot_name,
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, delete_dir_name, file_name,
+    snapshot_name,
 )
 from seglog.storage.textfile import sync_path
 from seglog.tiered.remote_storage import IndexType
@@ -34,37 +37,43 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
     are not copied. Everything is durable on return. A segment that the next one overlaps is
     truncated where that one begins, and gets no indexes.
 
+    The files are written into a directory whose name marks it as deleted, beside the target, or in
+    a target that is there; they are moved when all are complete. A restore that is killed leaves
+    that directory, which a broker's start deletes.
+
     Raises KafkaStorageError for a target that is not empty or cannot be written, a gap between
     segments, or an object that cannot be read; then what was written is deleted again.
     """
     root = Path(directory_path("target", target))
+    where = log.where
+    assert isinstance(where, TieredFiles)
     with storage_errors(str(root)):
         is_new = not root.exists()
-        root.mkdir(parents=True, exist_ok=True)
-        if os.listdir(root):
+        if not is_new and os.listdir(root):
             raise KafkaStorageError(errno.ENOTEMPTY, "the directory is not empty", str(root))
-        written: list[Path] = []
+        unfinished = (root.parent if is_new else root) / delete_dir_name(
+            where.topic_partition, uuid4().hex)
+        unfinished.mkdir(parents=True)
         try:
-            count = _restore(log, root, written)
-            sync_path(root)
+            count = _restore(log, where, root, unfinished)
+            sync_path(unfinished)
+            if is_new:
+                unfinished.rename(root)
+            else:
+                for path in unfinished.iterdir():
+                    path.rename(root / path.name)
+                unfinished.rmdir()
+                sync_path(root)
             sync_path(root.parent)
         except BaseException:
-            for path in written:
-                path.unlink(missing_ok=True)
-            if is_new:
-                root.rmdir()
+            shutil.rmtree(unfinished, ignore_errors=True)
             raise
     return count
 
 
-def _restore(log: PartitionLog, root: Path, written: list[Path]) -> int:
-    where = log.where
-    assert isinstance(where, TieredFiles)
-
+def _restore(log: PartitionLog, where: TieredFiles, root: Path, unfinished: Path) -> int:
     def write(name: str, pieces: Iterable[Block]) -> None:
-        path = root / name
-        written.append(path)
-        with storage_errors(str(path)), open(path, "xb") as out:
+        with storage_errors(str(root / name)), open(unfinished / name, "xb") as out:
             out.writelines(map(memoryview, pieces))
             out.flush()
             os.fsync(out.fileno())
