@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from tests.support.facts import refusal
 class Log:
     """A log whose end is another one at each look. Each offset has one set of columns."""
 
-    def __init__(self, *ends: int) -> None:
+    def __init__(self, *ends: int, path: str = "/data/orders-0", range_factor: int = 1) -> None:
+        self.path, self.where = path, SimpleNamespace(range_factor=range_factor)
         self.ends, self.at = list(ends), 0
         self.reads: list[tuple[int, int | None]] = []
         self.did: list[Any] = []
@@ -89,6 +91,18 @@ def test_it_ends_when_nothing_came_for_so_long(follow: Any, timeout: float, wait
         log = Log(2)
         assert list(follow(log, start, None, timeout)) == list(range(start, 2))
         assert [one for one in log.did if isinstance(one, float)] == waits
+
+
+@pytest.mark.parametrize(("path", "quiet"), [
+    ("s3://data/orders-0", [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]),
+    ("/data/orders-0", [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])])
+def test_a_store_without_news_is_listed_less_and_less_often(follow: Any, path: str,
+                                                            quiet: list[float]) -> None:
+    """Each list costs money: twenty a second were some dollars a day. A disk with a tier in a store
+    is listed more often."""
+    log = Log(0, 0, 0, 1, path=path, range_factor=8)
+    assert list(follow(log, 0, None, sum(quiet))) == [0]
+    assert [one for one in log.did if isinstance(one, float)] == [*quiet[:3], *quiet]
 
 
 def test_it_ends_when_it_is_closed(follow: Any) -> None:

@@ -22,7 +22,7 @@ from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
-from seglog.storage.polling import TopicWatch
+from seglog.storage.polling import Pauses, TopicWatch
 from seglog.storage.selection import is_internal, select_partitions
 
 __all__ = ["add_parser", "run"]
@@ -173,14 +173,18 @@ class _Printing:
         if not self._opened:
             raise UnknownTopicOrPartitionError(
                 f"{self._place}: these partitions are gone since they were listed")
+        pauses = Pauses(_POLL_SECONDS, [source.log for source in followed])
         while followed:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(pauses.next())
             for source in followed:
                 source.log.refresh()
             for source in followed:
+                before = source.next
                 self._print(source)
                 if self._left == 0:
                     return
+                if source.next != before:
+                    pauses.reset()
             followed = [source for source in followed if source.bounds.end is None]
 
     def _open(self, tp: TopicPartition) -> _Source | None:

@@ -31,8 +31,8 @@ from seglog.storage.paths import FileKind, leads_to_directory
 from seglog.storage.textfile import read_beginning, whole_content
 
 __all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "IndexView", "ListedDirectory",
-           "LocalFiles", "LogFile", "Readable", "Source", "Stamp", "absolute", "files_of",
-           "place_of", "small_file"]
+           "LocalFiles", "LogFile", "Readable", "Source", "Stamp", "absolute", "costs_requests",
+           "files_of", "place_of", "small_file"]
 
 #: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
@@ -306,6 +306,11 @@ def files_of(path: str, options: StorageOptions | Mapping[str, str] | None = Non
 
     return RemoteFiles(path, options if isinstance(options, StorageOptions)
                        else StorageOptions(options))
+
+
+def costs_requests(files: Files) -> bool:
+    """Whether files are read by requests to a store."""
+    return files.range_factor > 1
 
 
 def place_of(value: str | os.PathLike[str], name: str = "path") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Protocol
 
 from seglog._native.columns import RecordColumns
@@ -15,16 +15,19 @@ from seglog.errors import (
 )
 from seglog.objects.urls import is_url
 from seglog.storage.isolation import Isolation
-from seglog.storage.log_store import Files
+from seglog.storage.log_store import Files, costs_requests
 from seglog.storage.paths import PARTITION_METADATA
 from seglog.storage.record_rows import ColumnFollower
 from seglog.storage.segments import Segments
 from seglog.storage.stream import RecordBatchStream
 
-__all__ = ["PollingFollower", "TopicWatch"]
+__all__ = ["PollingFollower", "Pauses", "TopicWatch"]
 
 #: How long a follower waits before it lists a quiet directory again.
 POLL_SECONDS: Final = 0.05
+#: The longest wait for a store, in which each list costs money, and for a disk with a tier in one.
+STORE_POLL_SECONDS: Final = 5.0
+TIERED_POLL_SECONDS: Final = 1.0
 
 
 class Identified(Protocol):
@@ -58,6 +61,26 @@ class Polled(Identified, Protocol):
 
     def close(self) -> None:
         """See PartitionLog."""
+
+
+class Pauses:
+    """The seconds to wait before the next look at logs: each time the same for local files, and
+    twice as long if a store has to be asked and there was nothing new."""
+
+    def __init__(self, first: float, logs: Iterable[Identified]) -> None:
+        self._first, self._next = first, first
+        self._most = max([first, *(
+            STORE_POLL_SECONDS if is_url(log.path) else TIERED_POLL_SECONDS
+            for log in logs if costs_requests(log.where))])
+
+    def next(self) -> float:
+        """The next pause."""
+        pause, self._next = self._next, min(2 * self._next, self._most)
+        return pause
+
+    def reset(self) -> None:
+        """Begins again, because there was something new."""
+        self._next = self._first
 
 
 class TopicWatch:
@@ -102,6 +125,7 @@ class PollingFollower(ClosedByWith, ColumnFollower):
         self._log, self._isolation, self._topic, self._read = log, isolation, topic, read
         self._next, self._stop, self._timeout = start_offset, stop_offset, timeout
         self._closed, self._is_at_stop = threading.Event(), False
+        self._pauses = Pauses(POLL_SECONDS, [log])
         self._failure: Exception | None = None
         self._columns = self._follow(is_listed=True)
 
@@ -133,10 +157,11 @@ class PollingFollower(ClosedByWith, ColumnFollower):
             for columns in self._read(self._next, self._stop if is_last else None):
                 yield columns
                 news = time.monotonic()
+                self._pauses.reset()
                 if self._closed.is_set():
                     return
             self._next, self._is_at_stop = end, is_last
-            left = POLL_SECONDS
+            left = self._pauses.next()
             if self._timeout is not None:
                 left = min(left, news + self._timeout - time.monotonic())
             if is_last or left <= 0:
