@@ -54,6 +54,9 @@ def test_verify_and_dump(tiered_copy: Tiered, capsys: pytest.CaptureFixture[str]
     code, out, _ = run(capsys, "dump", "--remote", remote, "t-zstd-0", "--deep-iteration")
     assert code == 0
     assert "lastOffset: 199 " in out
+    code, again, _ = run(capsys, "dump", "--remote", remote, "--files", "t-zstd-0,",
+                         "--deep-iteration")  # it was ignored
+    assert (code, again.count("\n")) == (0, out.count("\n"))
     path = tiered_copy.objects("t-gzip-0")[2]
     content = bytearray(path.read_bytes())
     content[-20] ^= 1

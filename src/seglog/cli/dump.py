@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(prefix="seglog-") as folder:
         paths = []
-        for name in args.paths:
+        for name in _names(args):
             key = parse_directory_name(name).topic_partition
             target = os.path.join(folder, str(key))
             restore(tier.log(key.topic, key.partition), target)
@@ -146,13 +146,17 @@ def _dump(args: argparse.Namespace, paths: list[str]) -> int:
     return 0
 
 
+def _names(args: argparse.Namespace) -> list[str]:
+    """What the arguments and `--files` name."""
+    # Java's String.split drops trailing empty strings, and no others.
+    named = re.sub(",+$", "", args.files or "")
+    return [*(named.split(",") if named else ()), *args.paths]
+
+
 def _paths(args: argparse.Namespace) -> Iterator[str]:
     """The files to dump. Raises KafkaStorageError, before anything is printed, for a path that does
     not exist or cannot hold logs."""
-    # Java's String.split drops trailing empty strings, and no others.
-    named = re.sub(",+$", "", args.files or "")
-    names = named.split(",") if named else []
-    for name in [*names, *args.paths]:
+    for name in _names(args):
         require_local(name)
         path = _java_path(name)
         if os.path.isdir(path):
