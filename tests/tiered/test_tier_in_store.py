@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import AivenWriter, LayoutStorageManager, RemoteTree, open_bucket
+from tests.support.verbs import run
 from tests.tiered.conftest import Tiered, read
 from tests.tiered.test_storage_manager import announced, check, data_of
 
@@ -40,6 +42,17 @@ def test_the_same_records(tiered: Tiered, url: str, name: str) -> None:
     alone = open_bucket(url).log(topic, int(partition))
     assert read(alone) == [row for row in read(alone) if row.offset < alone.log_end_offset]
     assert alone.segments[0].files.log.startswith(url)
+
+
+def test_ls_does_not_know_how_a_copy_in_a_store_was_shut_down(
+        tiered: Tiered, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("t-gzip-0", "t-txn-0"):
+        for path in (tiered.data / name).iterdir():
+            RemoteTree(f"{url}/copy").write(f"{name}/{path.name}", path)
+    code, out, _ = run(capsys, "ls", f"{url}/copy", "--json")
+    told = json.loads(out)
+    assert (code, len(told["partitions"])) == (0, 2)
+    assert [one["clean_shutdown"] for one in told["directories"]] == [None]
 
 
 def test_segments_are_written_into_a_store(tiered: Tiered, url: str) -> None:

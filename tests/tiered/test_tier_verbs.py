@@ -24,8 +24,10 @@ def test_ls(tiered: Tiered, capsys: pytest.CaptureFixture[str]) -> None:
     assert all((row["log_start_offset"], row["log_end_offset"]) == tiered.marks()[name]
                for name, row in rows.items())
     code, out, _ = run(capsys, "ls", "--remote", tiered.remote, "--json")
-    rows = {row["directory"][:-23]: row for row in json.loads(out)["partitions"]}
+    told = json.loads(out)
+    rows = {row["directory"][:-23]: row for row in told["partitions"]}
     assert (code, len(rows)) == (0, 9)
+    assert [one["clean_shutdown"] for one in told["directories"]] == [None]  # it was false
     assert rows["t-gzip-0"]["log_end_offset"] == 234
     code, _, err = run(capsys, "ls")
     assert code == 2

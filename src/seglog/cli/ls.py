@@ -116,16 +116,24 @@ def run(args: argparse.Namespace) -> int:
         for row in rows:
             row["segments"] = row["segments"] and [
                 dict(zip(_SEGMENT_FIELDS, one, strict=True)) for one in row["segments"]]
-        paths = dict.fromkeys([*facts, *map(os.path.abspath, args.path)]) if not found else facts
+        paths = dict.fromkeys([*facts, *map(absolute, args.path)]) if not found else facts
         print_document(document("ls", code, directories=[
-            directory_row(path, clean_shutdown=os.path.lexists(
-                os.path.join(path, CLEAN_SHUTDOWN_FILE))) for path in paths], partitions=rows))
+            directory_row(path, clean_shutdown=_had_clean_shutdown(path, tier))
+            for path in paths], partitions=rows))
         return code
     lines = partial(_segment_lines, rows) if args.segments else lambda: rows
     render.stdout().writelines(_table(_columns(args, rows), lines))
     if len(rows) != 1:
         render.stdout().write(f"{_totals(rows, len(facts))}\n".encode())
     return code
+
+
+def _had_clean_shutdown(path: str, tier: Bucket | None) -> bool | None:
+    """Whether the marker is there; None for a tier, which has none, and for a store, where a
+    request would have to ask for it."""
+    if files_of(path) is not LOCAL or (tier is not None and path == tier.tree.root):
+        return None
+    return os.path.lexists(os.path.join(path, CLEAN_SHUTDOWN_FILE))
 
 
 def _select(args: argparse.Namespace) -> list[FoundDirectory]:
