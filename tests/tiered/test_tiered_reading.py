@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,16 @@ import pytest
 
 import seglog
 from seglog.errors import IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError
+from seglog.model import TopicPartition
+from seglog.objects.directory_store import DirectoryStore
 from seglog.storage import log_store
 from seglog.storage.isolation import Isolation
+from seglog.storage.meta import encode_partition_metadata
 from seglog.storage.partition_log import PartitionLog
-from seglog.tiered import Bucket, open_bucket
+from seglog.tiered import AivenWriter, Bucket, LayoutStorageManager, RemoteTree, open_bucket
+from tests.support.verbs import run
 from tests.tiered.conftest import Tiered, read
+from tests.tiered.test_storage_manager import announced, data_of
 
 ISOLATIONS: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
 PARTITIONS = ["t-none-0", "t-gzip-0", "t-snappy-0", "t-lz4-0", "t-zstd-0", "t-txn-0", "t-txn-1",
@@ -307,3 +313,43 @@ def test_a_local_directory_that_takes_the_place_of_the_listed_one(tiered_copy: T
         log.refresh()
         log.where.open_log(file, None).close()
         assert len(log.where.aborted(index)) == 1
+
+
+def test_a_tier_is_not_listed_once_for_each_partition(
+        tiered: Tiered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    """A list of all partitions takes a request for each topic."""
+    manager = LayoutStorageManager(RemoteTree(tmp_path / "tier"), AivenWriter())
+    names = ["t-gzip-0", "t-txn-0", "t-none-0", "t-zstd-0"]
+    for name in names:
+        for metadata in announced(tiered, name):
+            manager.copy_log_segment_data(metadata, data_of(tiered, metadata))
+    data = tmp_path / "data"
+    for name in ("t-gzip-0", "t-start-0"):
+        shutil.copytree(tiered.data / name, data / name)
+    for number in range(8):
+        made = data / f"untiered-{number}"
+        made.mkdir()
+        made.joinpath(f"{0:020}.log").touch()
+        made.joinpath("partition.metadata").write_bytes(encode_partition_metadata(
+            uuid.UUID(int=5)))
+    listed: list[str] = []
+    real = DirectoryStore.list
+
+    def count(store: DirectoryStore, prefix: str) -> Any:
+        listed.append(prefix)
+        return real(store, prefix)
+
+    monkeypatch.setattr(DirectoryStore, "list", count)
+    assert run(capsys, "ls", data, "--remote", tmp_path / "tier")[0] == 0
+    assert listed.count("") <= 2
+    listed.clear()
+    assert run(capsys, "ls", "--remote", tmp_path / "tier")[0] == 0
+    assert listed.count("") <= 2
+    bucket = open_bucket(tmp_path / "tier")
+    assert bucket.find(TopicPartition("untiered", 0), uuid.UUID(int=5).bytes) is None
+    later = announced(tiered, "t-start-0")
+    for metadata in later:  # it is tiered after the bucket was opened
+        manager.copy_log_segment_data(metadata, data_of(tiered, metadata))
+    log = PartitionLog.open(data / "t-start-0", remote=bucket)
+    assert log.log_start_offset == later[0].start_offset

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from seglog.storage.partition_log import PartitionLog
     from seglog.storage.segments import Segments
     from seglog.tiered.bucket import Bucket
+    from seglog.tiered.remote_segment import RemotePartition
 
 __all__ = ["add_parser", "run"]
 
@@ -173,7 +174,8 @@ def _read(path: str, name: str) -> Mapping[TopicPartition, int]:
 def _in_tier(args: argparse.Namespace, tier: Bucket) -> list[FoundDirectory]:
     """The partitions of a tier that is listed without a local directory."""
     found = [FoundDirectory(TopicPartition(one.topic, one.partition), tier.tree.root,
-                            one.directory, DirectoryKind.LIVE) for one in tier.partitions]
+                            one.directory, DirectoryKind.LIVE)
+             for one in _partitions(tier).values()]
     chosen = set(select_partitions((one.topic_partition for one in found), topics_of(args),
                                    partitions_of(args), args.remote))
     return [one for one in found if one.topic_partition in chosen]
@@ -184,10 +186,15 @@ def _log(one: FoundDirectory, start: int, tier: Bucket | None) -> PartitionLog:
 
     tp = one.topic_partition
     if tier is not None and one.data_dir == tier.tree.root:
-        return tier.log(tp.topic, tp.partition, topic_id=next(
-            known.topic_id for known in tier.partitions if known.directory == one.name))
+        return tier.log(tp.topic, tp.partition, topic_id=_partitions(tier)[one.name].topic_id)
     return PartitionLog.open(one.path, topic_partition=tp, log_start_offset=start,
                              remote=tier if one.kind is DirectoryKind.LIVE else None)
+
+
+@lru_cache(maxsize=1)
+def _partitions(tier: Bucket) -> dict[str, RemotePartition]:
+    """The partitions of a tier by their directories, listed once."""
+    return {one.directory: one for one in tier.partitions}
 
 
 def _clean_rows(found: Sequence[FoundDirectory], checkpoints: _Checkpoints,

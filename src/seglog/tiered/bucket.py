@@ -147,21 +147,34 @@ class Bucket(SurvivesFork):
                 self._partitions = self.layout.partitions(self._listed)
             self._listed = None
             known = self._partitions
-        for partitions in (known, None):
-            if partitions is None:
-                partitions = self.partitions
-            found = [one for one in partitions
-                     if TopicPartition(one.topic, one.partition) == topic_partition
-                     and (topic_id is None or one.topic_id in (None, topic_id))]
-            if len(found) > 1:
-                names = ", ".join(sorted(one.directory for one in found))
-                advice = "give topic_id" if len({one.topic_id for one in found}) > 1 else \
-                    "name one directory in the path or in the pattern"
-                raise IllegalArgumentError(f"{self.tree.root} holds several topics of the name "
-                                           f"{topic_partition.topic}: {names}; {advice}")
-            if found:
-                return found[0]
-        return None
+        if known is None:
+            return self._one_of(self.partitions, topic_partition, topic_id)
+        found = self._one_of(known, topic_partition, topic_id)
+        if found is not None:
+            return found
+        # It may be tiered since. To list all partitions takes a request for each topic.
+        named = None if topic_id is None else self.layout.partition_named(topic_partition, topic_id)
+        if named is None:
+            return self._one_of(self.partitions, topic_partition, topic_id)
+        if not self.tree.list(named.directory)[0]:
+            return None
+        with self._lock:
+            self._partitions = [*(self._partitions or ()), named]
+        return named
+
+    def _one_of(self, partitions: Sequence[RemotePartition], topic_partition: TopicPartition,
+                topic_id: bytes | None) -> RemotePartition | None:
+        """Raises IllegalArgumentError for several."""
+        found = [one for one in partitions
+                 if TopicPartition(one.topic, one.partition) == topic_partition
+                 and (topic_id is None or one.topic_id in (None, topic_id))]
+        if len(found) > 1:
+            names = ", ".join(sorted(one.directory for one in found))
+            advice = "give topic_id" if len({one.topic_id for one in found}) > 1 else \
+                "name one directory in the path or in the pattern"
+            raise IllegalArgumentError(f"{self.tree.root} holds several topics of the name "
+                                       f"{topic_partition.topic}: {names}; {advice}")
+        return found[0] if found else None
 
     def announced(self, topic_partition: TopicPartition, topic_id: bytes | None
                   ) -> tuple[list[RemoteLogSegmentMetadata] | None, tuple[TierFinding, ...]]:

@@ -49,12 +49,19 @@ class NamePattern:
             raise IllegalArgumentError(
                 f"pattern {text!r}: the last part must have {{start_offset}} and {{kind}}, the "
                 "parts before it {topic} and {partition}")
+        self._parent = "/".join(directories)
         self._directories = [_compiled(part) for part in directories]
         self._file = _compiled(file)
 
     def __reduce__(self) -> tuple[type[NamePattern], tuple[str]]:
         """Pickled by its text."""
         return NamePattern, (self.text,)
+
+    def directory(self, fields: Mapping[str, str]) -> str | None:
+        """The key of the directory that has these fields; None if they do not tell it."""
+        if not set(_FIELD.findall(self._parent)) <= fields.keys():
+            return None
+        return _FIELD.sub(lambda field: fields[field[1]], self._parent)
 
     def directories(self, tree: RemoteTree) -> Iterator[tuple[str, Mapping[str, str]]]:
         """The keys that may hold segments, and the fields of each, with one list request per parent

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from seglog.errors import KafkaStorageError
+from seglog.model import TopicPartition
 from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.log_store import LogFile
 from seglog.tiered.name_pattern import NamePattern
@@ -72,6 +73,15 @@ class PlainLayout:
                                        id_of(fields.get("topic_id")), directory)
                        for directory, fields in self.pattern.directories(tree)
                        if int(fields["partition"]) <= _PARTITION_MAX), key=repr)
+
+    def partition_named(self, topic_partition: TopicPartition, topic_id: bytes
+                        ) -> RemotePartition | None:
+        """See Layout: only of names with ids, which plug-ins write. Others may write 007."""
+        topic, partition = topic_partition.topic, topic_partition.partition
+        directory = self.pattern.directory({"topic": topic, "partition": str(partition),
+                                            "topic_id": id_text(topic_id)})
+        return None if directory is None or "{topic_id}" not in self.pattern.text else \
+            RemotePartition(topic, partition, topic_id, directory)
 
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """See Layout."""

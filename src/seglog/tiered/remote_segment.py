@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from seglog.errors import KafkaStorageError
+from seglog.model import TopicPartition
 from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX
 from seglog.storage.log_store import LogFile
@@ -97,6 +98,11 @@ class Layout(Protocol):
 
     def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
         """The partitions that have objects, in order."""
+
+    def partition_named(self, topic_partition: TopicPartition, topic_id: bytes
+                        ) -> RemotePartition | None:
+        """The place of a partition, whether or not it has objects; None if the names do not tell
+        it. Requests nothing."""
 
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """The complete segments of a partition, by start offset. Lists names once, reads no
