@@ -44,5 +44,10 @@ def test_a_written_object_is_durable_with_its_directories(
     assert synced == [".", "tier", "tier/orders-0"]
     store.write("orders-0/01.log", b"1")
     assert synced[3:] == ["tier/orders-0"]
+    # An event says that a segment is deleted: nothing would delete an object that came back.
+    store.delete("orders-0/01.log")
+    assert synced[4:] == ["tier/orders-0"]
+    store.delete("orders-0/01.log")
+    assert len(synced) == 5
     with pytest.raises(StoreError):
         store.write("orders-0/00.log/02.log", b"1")

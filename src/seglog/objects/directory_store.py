@@ -72,9 +72,11 @@ class DirectoryStore:
             _sync_directory(directory)
 
     def delete(self, key: str) -> None:
-        """See ObjectStore. The directory stays."""
+        """See ObjectStore: durable when it returns. The directory stays."""
+        path = os.path.join(self._root, key)
         with _store_errors(), suppress(*_MISSING):
-            os.unlink(os.path.join(self._root, key))
+            os.unlink(path)
+            _sync_directory(os.path.dirname(path))
 
     def sweep(self, prefix: str) -> None:
         """See ObjectStore."""
