@@ -77,3 +77,19 @@ def test_the_fetch_quota(make: Make) -> None:
         one.tiering.reconfigure({"remote.log.reader.max.pending.tasks": 1})
     one.tiering.close()
     assert throttled(one, "fetch") == [None, None]
+
+
+def test_idle_copying_threads_are_of_the_pool_as_it_is(make: Make) -> None:
+    one = make()
+
+    def idle() -> object:
+        found = one.manager.metrics.get(
+            "kafka.log.remote:type=RemoteLogManager,name=RemoteLogManagerTasksAvgIdlePercent")
+        assert found is not None
+        return found.attributes()["Value"]
+
+    one.task(CopyTask).is_running = True
+    assert idle() == 0.9
+    one.tiering.reconfigure({"remote.log.manager.copier.thread.pool.size": 2})
+    assert idle() == 0.5
+    one.task(CopyTask).is_running = False

@@ -82,7 +82,7 @@ class PartitionTasks:
         sizes = {"copier": config.copier_thread_pool_size,
                  "expiration": config.expiration_thread_pool_size,
                  "follower": config.follower_thread_pool_size}
-        self._owns_pools = schedulers is None
+        self._sizes, self._owns_pools = sizes, schedulers is None
         #: The schedulers by what their tasks are called in settings.
         self.pools = dict(zip(sizes, schedulers or [
             Scheduler(size, thread_name_prefix=f"kafka-rlm-{_THREADS[name]}-thread-pool-")
@@ -105,7 +105,12 @@ class PartitionTasks:
         with self._lock:
             busy = sum(one.task.is_running for (kind, _), one in self._tasks.items()
                        if kind is CopyTask)
-        return 1 - busy / self._context.config.copier_thread_pool_size
+        return 1 - busy / self._sizes["copier"]
+
+    def resize(self, name: str, threads: int) -> None:
+        """Changes the number of threads of a pool."""
+        self._sizes[name] = threads
+        self.pools[name].resize_thread_pool(threads)
 
     def start(self, kind: type[RemoteLogTask], key: TopicIdPartition) -> None:
         """Repeats a task of that kind, if it is not repeated already."""

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from seglog.config import BrokerConfig
@@ -437,8 +438,8 @@ class RemoteLogManager(ProcessBound):
             "remote.log.manager.fetch.max.bytes.per.second": self.fetch_quota.update,
             "remote.log.index.file.cache.total.size.bytes": self.indexes.resize,
             "remote.log.reader.threads": self._fetches.pool.resize,
-            **{f"remote.log.manager.{name}.thread.pool.size": pool.resize_thread_pool
-               for name, pool in self._tasks.pools.items()}}
+            **{f"remote.log.manager.{name}.thread.pool.size": partial(self._tasks.resize, name)
+               for name in self._tasks.pools}}
         settings = {one.name: one for one in RemoteLogManagerConfig.settings().values()}
         for name in properties:
             if name not in changes:
