@@ -3,7 +3,10 @@ another lineage."""
 
 from __future__ import annotations
 
+import pytest
+
 from seglog.errors import RemoteStorageError
+from seglog.log.watermarks import StartOffsetReason
 from seglog.tiered import RemoteLogSegmentState as S
 from tests.remote_log.tiering import ID_KEY, Make
 from tests.remote_log.tiering import make as make  # the fixture
@@ -42,9 +45,26 @@ def test_retention_by_size(make: Make) -> None:
     assert one.gauge("RemoteLogMetadataCount") == len(one.segments())
 
 
-def test_records_deleted_by_a_client_go_from_remote_storage(make: Make) -> None:
-    from seglog.log.watermarks import StartOffsetReason
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_a_client_deleted_does_not_count_for_retention_by_size(make: Make, is_known: bool
+                                                                    ) -> None:
+    """Kafka deletes as many segments more as the log was too large before."""
+    one = make(topic={"retention.bytes": 4000, "local.retention.bytes": 1})
+    one.append(20)
+    one.copy()
+    one.log.delete_old_segments()
+    if is_known:  # that all segments are of the log's lineage
+        one.expire()
+    one.append(20)
+    one.copy()
+    one.log.delete_old_segments()
+    middle = one.segments()[-4].start_offset
+    one.log.maybe_increment_log_start_offset(middle, StartOffsetReason.CLIENT_RECORD_DELETION)
+    one.expire()
+    assert one.log.log_start_offset == middle == one.segments()[0].start_offset
 
+
+def test_records_deleted_by_a_client_go_from_remote_storage(make: Make) -> None:
     one = make()
     one.append(18)
     one.copy()

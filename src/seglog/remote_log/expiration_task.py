@@ -135,12 +135,15 @@ class ExpirationTask(RemoteLogTask):
 
     def _breach_bytes(self, log: UnifiedLog, every: Sequence[RemoteLogSegmentMetadata],
                       lineage: Lineage) -> int:
-        """By how many bytes the log exceeds `retention.bytes` (buildRetentionSizeData)."""
+        """By how many bytes the log exceeds `retention.bytes` (buildRetentionSizeData). Segments
+        below the log's start, which are deleted anyhow, do not count. (In Kafka they do, so that
+        others are deleted for them.)"""
         limit = log.config.retention_bytes
         if limit < 0:
             return 0
         only_local = log.only_local_segments()[1]
-        finished = [one for one in every if one.state == _FINISHED]
+        start = log.log_start_offset
+        finished = [one for one in every if one.state == _FINISHED and one.end_offset >= start]
         remote = sum(one.segment_size_in_bytes for one in finished)
         state = log.path, log.truncations
         if only_local + remote > limit and self._all_valid != state:
