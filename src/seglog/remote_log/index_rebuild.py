@@ -17,11 +17,11 @@ from seglog.errors import ConfigError, KafkaStorageError, SeglogError
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.segment_recovery import SegmentRecovery, recover_extent
-from seglog.remote_log.index_soundness import SegmentFacts, problem_of
 from seglog.storage.epochs import LeaderEpochs, encode_leader_epochs, read_leader_epochs
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.producer_state import ProducerState, decode_snapshot
 from seglog.storage.txn_entries import encode_entries
+from seglog.tiered.index_soundness import SegmentFacts, problem_of
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree

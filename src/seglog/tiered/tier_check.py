@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seglog._native.index import OffsetIndexView
+from seglog._native.batch import BATCH_DTYPE
 from seglog.errors import SeglogError
+from seglog.model import EpochEntry
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.producer_state import decode_snapshot
 from seglog.storage.segment import LogSegment
+from seglog.tiered.index_soundness import Batches, SegmentFacts, problem_of
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.segment_selection import TierFinding
@@ -23,6 +25,12 @@ __all__ = ["PartitionCheck", "check_partition", "find_orphans"]
 #: Findings of a listing that are not damage: both copies are sound, or the log does not need the
 #: segment.
 _HARMLESS = frozenset(("duplicate_segment", "outside_lineage"))
+#: Of a batch, what indexes are compared with.
+_FIELDS = ["position", "base_offset", "last_offset", "max_timestamp", "partition_leader_epoch",
+           "magic"]
+_INDEX_NAMES = {IndexType.OFFSET: "offset index", IndexType.TIMESTAMP: "time index",
+                IndexType.TRANSACTION: "transaction index",
+                IndexType.LEADER_EPOCH: "leader epochs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +51,8 @@ class PartitionCheck:
 
 def check_partition(log: PartitionLog) -> PartitionCheck:
     """Reads everything that the tier has of a log that was opened with it. Checks the CRC of every
-    batch, offsets against names, metadata and manifests, the offset index against the batches, and
-    the producer snapshot. Changes nothing.
+    batch, offsets against names, metadata and manifests, the indexes and leader epochs against the
+    batches, and the producer snapshot. Changes nothing.
     """
     where = log.where
     assert isinstance(where, TieredFiles)
@@ -68,7 +76,7 @@ def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegmen
     """Findings, and numbers of batches."""
     path = segment.files.log
     first, last = remote.start_offset, remote.end_offset
-    reached, positions = None, []
+    reached, batches = None, [np.empty(0, BATCH_DTYPE)[_FIELDS]]
     try:
         for found in segment.walk_in_order():
             if len(found.batches):
@@ -77,7 +85,7 @@ def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegmen
                                       f"{int(found.batches['base_offset'][0])}, the name says "
                                       f"{first} (at byte 0)", path, first, last)
                 reached = int(found.batches["last_offset"][-1])
-                positions.append(found.batches["position"].astype(np.int64))
+                batches.append(found.batches[_FIELDS].copy())
                 yield len(found.batches)
             if found.error is not None:
                 raise found.error
@@ -92,33 +100,53 @@ def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegmen
         yield TierFinding("offset_mismatch", f"{path}: the last batch ends with offset {reached}, "
                           f"{last} was announced", path, reached, last)
     end = segment.size if segment.size < (remote.size or 0) else None
-    yield from _check_indexes(where, remote, path, np.concatenate(positions) if positions else
-                              np.empty(0, np.int64), end)
+    yield from _check_indexes(where, remote, path, np.concatenate(batches), end)
 
 
-def _check_indexes(where: TieredFiles, remote: RemoteSegment, path: str,
-                   positions: np.ndarray[tuple[int], np.dtype[np.int64]], end: int | None
-                   ) -> Iterator[TierFinding]:
+def _check_indexes(where: TieredFiles, remote: RemoteSegment, path: str, batches: Batches,
+                   end: int | None) -> Iterator[TierFinding]:
     """`end` is the byte before which the log has the segment; None: it has all of it."""
     layout, tree = where.bucket.layout, where.bucket.tree
-    try:
-        if layout.has_index(remote, IndexType.OFFSET):
-            entries = where.index(OffsetIndexView, f"{path}#{IndexType.OFFSET.value}",
-                                  remote.start_offset).to_numpy()
-            if end is not None:
-                entries = entries[entries["position"] < end]
-            wrong = ~np.isin(entries["position"], positions)
-            if wrong.any():
-                yield TierFinding("index_not_a_batch", f"{path}: entry {int(wrong.argmax())} of "
-                                  f"the offset index names byte "
-                                  f"{int(entries['position'][wrong.argmax()])}, where no batch "
-                                  "begins", path, remote.start_offset)
-        if layout.has_index(remote, IndexType.PRODUCER_SNAPSHOT):
-            content = layout.index(tree, remote, IndexType.PRODUCER_SNAPSHOT)
-            if content is not None and len(content):
-                decode_snapshot(bytes(memoryview(content)), file=f"{path}: producer snapshot")
-    except SeglogError as error:
-        yield _of(error, path, remote.start_offset, remote.end_offset)
+    facts = SegmentFacts(remote.start_offset, max([remote.end_offset or 0, *batches[
+        "last_offset"][-1:]]), batches, _epochs_of(batches), (), False)
+    for kind in IndexType:
+        try:
+            content = layout.index(tree, remote, kind) if layout.has_index(remote, kind) else None
+            stored = b"" if content is None else bytes(memoryview(content))
+            problem = None
+            if stored and kind is IndexType.PRODUCER_SNAPSHOT:
+                decode_snapshot(stored, file=f"{path}: producer snapshot")
+            elif stored and kind is IndexType.OFFSET and (
+                    wrong := _no_batch(stored, batches, end)) is not None:
+                yield TierFinding("index_not_a_batch", f"{path}: entry {wrong[0]} of the offset "
+                                  f"index names byte {wrong[1]}, where no batch begins", path,
+                                  remote.start_offset)
+            elif stored and end is None and len(batches):
+                problem = problem_of(kind, stored, facts)
+        except SeglogError as error:
+            yield _of(error, path, remote.start_offset, remote.end_offset)
+            continue
+        if problem is not None:
+            yield TierFinding("index_wrong", f"{path}: {_INDEX_NAMES[kind]}: {problem}", path,
+                              remote.start_offset, remote.end_offset)
+
+
+def _no_batch(stored: bytes, batches: Batches, end: int | None) -> tuple[int, int] | None:
+    """(row, byte) of the first entry of an offset index that names no batch, before byte `end`."""
+    positions = np.frombuffer(stored[:len(stored) // 8 * 8], ">i4")[1::2].astype(np.int64)
+    wrong = ~np.isin(positions, batches["position"])
+    if end is not None:
+        wrong &= positions < end
+    row = int(wrong.argmax()) if wrong.any() else None
+    return None if row is None else (row, int(positions[row]))
+
+
+def _epochs_of(batches: Batches) -> list[EpochEntry]:
+    """The leader epochs of batches that have one, each with its first offset."""
+    known = batches[(batches["magic"] >= 2) & (batches["partition_leader_epoch"] >= 0)]
+    epochs = known["partition_leader_epoch"]
+    rows = np.flatnonzero(np.diff(epochs, prepend=-1))
+    return [EpochEntry(int(epochs[row]), int(known["base_offset"][row])) for row in rows]
 
 
 def _of(error: SeglogError, path: str, first: int | None, last: int | None) -> TierFinding:

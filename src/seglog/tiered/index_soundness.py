@@ -19,7 +19,7 @@ from seglog.storage.epochs import read_leader_epochs
 from seglog.storage.producer_state import decode_snapshot, encode_snapshot
 from seglog.tiered.remote_storage import IndexType
 
-__all__ = ["SegmentFacts", "problem_of"]
+__all__ = ["Batches", "SegmentFacts", "problem_of"]
 
 _OFFSET = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIME = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
@@ -75,9 +75,13 @@ def _time_problem(content: bytes, facts: SegmentFacts) -> str | None:
 
 def _entries(content: bytes, dtype: np.dtype[np.void]) -> Batches:
     """Raises CorruptIndexError."""
-    if len(content) % dtype.itemsize:
-        raise CorruptIndexError(f"{len(content)} bytes are no whole entries of {dtype.itemsize}")
+    _check_whole(content, dtype.itemsize)
     return np.frombuffer(content, dtype)
+
+
+def _check_whole(content: bytes, entry_bytes: int) -> None:
+    if len(content) % entry_bytes:
+        raise CorruptIndexError(f"{len(content)} bytes are no whole entries of {entry_bytes}")
 
 
 def _at(row: int, what: str) -> str:
@@ -85,7 +89,9 @@ def _at(row: int, what: str) -> str:
 
 
 def _aborted_problem(content: bytes, facts: SegmentFacts) -> str | None:
-    ends = read_aborted("transaction index", content)["last_offset"]
+    aborted = read_aborted("transaction index", content)
+    _check_whole(content, aborted.itemsize)
+    ends = aborted["last_offset"]
     if facts.is_complete or ((ends < facts.start_offset) | (ends > facts.end_offset)).any():
         return "its entries are not the aborted transactions that end in the segment"
     return None
