@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.segment import LogSegment
+from seglog.tiered.known_facts import KnownFacts
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
 from seglog.tiered.remote_segment import Layout, RemotePartition, RemoteSegment
 from seglog.tiered.remote_storage import IndexType
@@ -72,8 +74,11 @@ class _Unusable:
 class PartitionCatalog:
     """Finds the segments of one partition. For one thread."""
 
-    def __init__(self, tree: RemoteTree, layout: Layout, reader: Reader) -> None:
-        self._tree, self._layout, self._reader = tree, layout, reader
+    def __init__(self, tree: RemoteTree, layout: Layout, reader: Reader, known: KnownFacts
+                 ) -> None:
+        """`known` are the facts of earlier listings of the partition."""
+        self._tree, self._layout, self._reader, self._known = tree, layout, reader, known
+        known.begin()
         self._findings: list[TierFinding] = []
         self._unusable: list[_Unusable] = []
         self._checkpoints: dict[str, list[EpochEntry]] = {}
@@ -161,12 +166,15 @@ class PartitionCatalog:
         if not self._layout.has_index(segment, IndexType.LEADER_EPOCH):
             return []
         try:
-            content = self._layout.index(self._tree, segment, IndexType.LEADER_EPOCH)
-            return list(read_leader_epochs(f"{segment}: leader epochs",
-                                           bytes(memoryview(content or b""))))
+            return self._known.of(segment, "epochs", partial(self._read_epochs, segment))
         except SeglogError as error:
             self._findings.append(_finding(error, segment))
             return []
+
+    def _read_epochs(self, segment: RemoteSegment) -> list[EpochEntry]:
+        content = self._layout.index(self._tree, segment, IndexType.LEADER_EPOCH)
+        return list(read_leader_epochs(f"{segment}: leader epochs",
+                                       bytes(memoryview(content or b""))))
 
     # ---- from the metadata topic
 
@@ -321,11 +329,15 @@ class PartitionCatalog:
         """The last offset of the batches, None if they cannot be read, and the leader epoch of the
         last batch, None if it has none."""
         try:
-            reader = self._reader(segment)
-            found = reader.scan(reader.locate_last(), until, collect=True)
+            return self._known.of(segment, ("end", segment.size, until),
+                                  partial(self._read_end, segment, until))
         except SeglogError as error:
             self._findings.append(_finding(error, segment))
             return None, None
+
+    def _read_end(self, segment: RemoteSegment, until: int | None) -> tuple[int | None, int | None]:
+        reader = self._reader(segment)
+        found = reader.scan(reader.locate_last(), until, collect=True)
         if not found.batch_count:
             return segment.start_offset - 1, None
         epoch = int(found.batches["partition_leader_epoch"][-1])

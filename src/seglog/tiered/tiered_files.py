@@ -35,6 +35,7 @@ from seglog.storage.paths import (
 from seglog.storage.remote import RemoteLog
 from seglog.storage.segment import LogSegment, SegmentPaths
 from seglog.tiered.chunked_log import ChunkedLog
+from seglog.tiered.known_facts import KnownFacts
 from seglog.tiered.partition_catalog import Catalog, PartitionCatalog
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.remote_storage import IndexType
@@ -89,7 +90,7 @@ class TieredFiles(SurvivesFork):
         self._snapshots: dict[str, RemoteSegment] = {}
         self._lineage: tuple[EpochEntry, ...] = ()
         self._findings: tuple[TierFinding, ...] = ()
-        self._handles = HandleCache(_HANDLES)
+        self._handles, self._known = HandleCache(_HANDLES), KnownFacts()
         # Where the tier ends is looked up once by the listing and once by the log's reader.
         self._newest_index: tuple[object, Block, int] | None = None
         self._checked: set[tuple[str, ObjectVersion | None]] = set()
@@ -141,7 +142,7 @@ class TieredFiles(SurvivesFork):
         topic_id = topic_id or (None if found is None else found.topic_id)
         announced, skipped = bucket.announced(self.topic_partition, topic_id)
         for looks_left in reversed(range(_LOOKS)):
-            catalog = PartitionCatalog(bucket.tree, bucket.layout, self._reader).look(
+            catalog = PartitionCatalog(bucket.tree, bucket.layout, self._reader, self._known).look(
                 found, announced, self._local_epochs(path), until)
             if announced is None or not looks_left or all(
                     finding.code != "object_missing" for finding in catalog.findings):
