@@ -58,6 +58,9 @@ class ClusterMetadataTopic:
         self._consumer: Any = None
         self._pump: threading.Thread | None = None
         self._is_closed = threading.Event()
+        # Guards the writes whose delivery is not known yet.
+        self._publishing = threading.Lock()
+        self._undelivered: set[Future[int]] = set()
         # The consumer is no longer used by any thread once it is closed.
         self._consuming = threading.Lock()
 
@@ -128,20 +131,24 @@ class ClusterMetadataTopic:
         done: Future[int] = Future()
 
         def delivered(error: Any, message: Any) -> None:
+            with self._publishing:
+                self._undelivered.discard(done)
             if error is None:
                 done.set_result(message.offset())
             else:
                 done.set_exception(self._error(error))
 
-        if self._producer is None or self._is_closed.is_set():
-            raise IllegalStateError("The metadata topic is not open")
-        try:
-            self._producer.produce(REMOTE_LOG_METADATA_TOPIC, value, partition=partition,
-                                   on_delivery=delivered)
-        except self._library.KafkaException as error:
-            raise self._error(error.args[0]) from error
-        except BufferError as error:
-            raise RetriableRemoteStorageError(str(error)) from error
+        with self._publishing:
+            if self._producer is None or self._is_closed.is_set():
+                raise IllegalStateError("The metadata topic is not open")
+            try:
+                self._producer.produce(REMOTE_LOG_METADATA_TOPIC, value, partition=partition,
+                                       on_delivery=delivered)
+            except self._library.KafkaException as error:
+                raise self._error(error.args[0]) from error
+            except BufferError as error:
+                raise RetriableRemoteStorageError(str(error)) from error
+            self._undelivered.add(done)
         return done
 
     def _error(self, error: Any) -> RemoteStorageError:
@@ -213,9 +220,15 @@ class ClusterMetadataTopic:
             return
         if self._producer is not None:
             self._producer.flush(_REQUEST_SECONDS)
-        self._is_closed.set()
+        with self._publishing:
+            self._is_closed.set()
         if self._pump is not None:
             self._pump.join()
+        # No thread completes them any more, and callers may wait for them.
+        for undelivered in self._undelivered:
+            undelivered.set_exception(RemoteStorageError(
+                "The metadata topic was closed before the record was delivered"))
+        self._undelivered.clear()
         with self._consuming:
             if self._consumer is not None:
                 self._consumer.close()
