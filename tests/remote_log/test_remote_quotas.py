@@ -57,6 +57,24 @@ def test_a_copy_that_waits_for_its_quota_is_cancelled(make: Make) -> None:
     assert delay > 0 and throttled(one, "copy") == [delay, delay]
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_copy_that_waits_for_its_turn_is_cancelled(make: Make, is_late: bool) -> None:
+    """The deletion of a partition waits for its copy, and would wait for those of all others."""
+    one = make()
+    one.append(12)
+    turn = one.tiering._tasks._copy_quota._turn
+    copying = threading.Thread(target=one.copy, daemon=True)
+    with turn:
+        copying.start()
+        wait_for(lambda: one.task(CopyTask).is_running)
+        one.task(CopyTask).cancel()
+        if not is_late:
+            copying.join(20)
+            assert not copying.is_alive()
+    copying.join(60)
+    assert one.storage.starts() == [] and one.segments() == []
+
+
 def test_the_fetch_quota(make: Make) -> None:
     one = make(topic={"local.retention.bytes": 1, "retention.bytes": 100_000})
     one.append(12)

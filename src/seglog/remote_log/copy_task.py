@@ -39,13 +39,21 @@ class CopyQuota:
         self._turn = threading.Lock()
 
     def take(self, size: int, cancelled: threading.Event) -> None:
-        """Waits until `size` bytes may be copied. Raises TaskCancelled."""
-        with self._turn:
+        """Waits until `size` bytes may be copied. Raises TaskCancelled, also while other tasks wait
+        before this one."""
+        while not self._turn.acquire(timeout=_QUOTA_WAIT_SECONDS):
+            if cancelled.is_set():
+                raise TaskCancelled
+        try:
             while (throttle_ms := self.quota.throttle_ms()) > 0:
                 self.quota.throttle_times.record(throttle_ms)
                 if cancelled.wait(_QUOTA_WAIT_SECONDS):
-                    raise TaskCancelled
+                    break
+            if cancelled.is_set():
+                raise TaskCancelled
             self.quota.record(size)
+        finally:
+            self._turn.release()
 
 
 @dataclass(frozen=True, slots=True)
