@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,6 +19,9 @@ from tests.tiered.conftest import Tiered, read
 from tests.tiered.test_storage_manager import announced, check, data_of
 
 fsspec = pytest.importorskip("fsspec", reason="needs fsspec, whose memory:// is a store here")
+
+
+from seglog.objects.fsspec_store import FsspecStore  # noqa: E402
 
 
 @pytest.fixture
@@ -70,6 +75,29 @@ def test_segments_are_written_into_a_store(tiered: Tiered, url: str) -> None:
         manager.delete_log_segment_data(metadata)
         manager.delete_log_segment_data(metadata)
     assert not [one for one in RemoteTree(f"{url}/aiven").list()[0]]
+
+
+def test_a_large_read_is_one_request(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a copy of a segment, and a fetch, read the log."""
+    content = random.Random(1).randbytes(3 << 20)
+    RemoteTree(url).write("large.log", content)
+    log = RemoteTree(url).files.open_log(f"{url}/large.log", None)
+    asked: list[tuple[int, int]] = []
+    real = FsspecStore.read
+
+    def count(store: FsspecStore, key: str, start: int, end: int) -> Any:
+        asked.append((start, end))
+        return real(store, key, start, end)
+
+    monkeypatch.setattr(FsspecStore, "read", count)
+    for size in (1 << 20, 200_000):
+        asked.clear()
+        assert b"".join(log.read(size, at) for at in (0, size, 2 * size)) == content[:3 * size]
+        assert asked == [(at, at + size) for at in (0, size, 2 * size)]
+    asked.clear()
+    for at in range(2 << 20, (2 << 20) + 100_000, 61):
+        assert log.read(61, at) == content[at:at + 61]
+    assert len(asked) == 1  # small ones share a block
 
 
 def test_objects_that_change_or_vanish_meanwhile(tiered: Tiered, url: str, tmp_path: Path) -> None:

@@ -193,9 +193,10 @@ class RemoteLog(SurvivesFork):
         if position < 0 or size > self.size - position:
             raise status_error(Status.FILE_SHRANK, file=self.path, position=max(0, position),
                                expected=size, found=max(0, self.size - position))
-        start, look = self._look(position)
-        if position + size <= start + len(look):
-            return bytes(memoryview(look)[position - start:position - start + size])
+        if size <= _LOOK_BYTES - _LOOK_BEFORE:
+            start, look = self._look(position)
+            if position + size <= start + len(look):
+                return bytes(memoryview(look)[position - start:position - start + size])
         return bytes(memoryview(self._fetch(position, position + size)))
 
     def close(self) -> None:
