@@ -23,7 +23,6 @@ from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.clean_loading import CleanLoading, says_little
 from seglog.manager.directories import LogDirectory
 from seglog.manager.collector_pause import collections_paused
-from seglog.manager.manager_gauges import Gauges
 from seglog.manager.sanity import defer_checks, plan_of_active_segment
 from seglog.manager.state import ManagerState
 from seglog.metrics import MetricsRegistry
@@ -84,7 +83,7 @@ class LogLoading:
                  settings: LoadSettings) -> None:
         self._state, self._settings = state, settings
         self._directories = state.directories.all()
-        self._gauges = Gauges(registry)
+        self._registry = registry
         # Segments that remain, by (directory, thread number of its recovery pool): each entry is
         # set by its own thread alone.
         self._recovering: dict[tuple[str, int], int] = {}
@@ -111,8 +110,7 @@ class LogLoading:
         started = time.perf_counter()
         try:
             with ExitStack() as loads:
-                loads.callback(self._gauges.remove)
-                self._register_gauges()
+                loads.callback(self._registry.remove_all, self._register_gauges())
                 for directory in self._directories:
                     self._start(directory, loads)
                 for start in self._starts:
@@ -152,18 +150,20 @@ class LogLoading:
         for start in list(self._starts):
             start.load.segments.resize(threads)
 
-    def _register_gauges(self) -> None:
+    def _register_gauges(self) -> list[str]:
         """Registers the gauges of every configured directory and thread, including failed ones."""
+        group, names = self._registry.group("kafka.log", "LogManager"), list[str]()
+        remaining = {"remainingSegmentsToRecover": self._recovering}
+        if self._settings.segment_threads > 1:
+            remaining["RemainingSegmentsToLoad"] = self._loading
         for path in self._state.directories.log_dirs:
-            self._gauges.add("remainingLogsToRecover", {"dir": path},
-                             partial(self._remaining_logs, path))
+            names += group.gauges(
+                {"remainingLogsToRecover": partial(self._remaining_logs, path)}, {"dir": path})
             for number in range(self._settings.recovery_threads):
-                tags: dict[str, str | int] = {"dir": path, "threadNum": number}
-                self._gauges.add("remainingSegmentsToRecover", tags,
-                                 partial(self._recovering.get, (path, number)))
-                if self._settings.segment_threads > 1:
-                    self._gauges.add("RemainingSegmentsToLoad", tags,
-                                     partial(self._loading.get, (path, number)))
+                names += group.gauges({
+                    name: partial(counts.get, (path, number)) for name, counts in remaining.items()
+                }, {"dir": path, "threadNum": number})
+        return names
 
     def _remaining_logs(self, path: str) -> int:
         return sum(start.load.remaining for start in list(self._starts)

@@ -30,7 +30,6 @@ from seglog.manager.background_checks import BackgroundChecks, open_reader
 from seglog.manager.directories import (
     agreed_broker_epoch, configured_log_dirs, refuse_foreign_directories,
 )
-from seglog.manager.manager_gauges import Gauges
 from seglog.manager.identity import read_identities
 from seglog.manager.live import LiveDirectories
 from seglog.manager.loading import LoadSettings, LogLoading
@@ -139,9 +138,7 @@ class LogManager(LogOperations):
                                           time or Time(), keep_log_starts, topic_configs or {}))
         self._tasks = BackgroundTasks(
             self._state, self._deletion, None if scheduler is None else broker)
-        self._gauges = Gauges(self.metrics)
-        self._server_gauges = Gauges(self.metrics, "kafka.server", "ReplicaManager")
-        self._register_gauges()
+        self._gauges = self._register_gauges()
 
     def _make_state(self, broker: BrokerConfig, default: LogConfig, time: Time, keep: bool,
                     topic_configs: Mapping[str, LogConfig]) -> ManagerState:
@@ -161,17 +158,20 @@ class LogManager(LogOperations):
             directories, table, self._channel, configs, Checkpoints(directories, table), cleaning,
             context, self.config.producer_id_expiration_ms)
 
-    def _register_gauges(self) -> None:
-        live, add, state = self._state.directories, self._gauges.add, self._state
-        add("OfflineLogDirectoryCount", {}, lambda: len(live.offline))
-        add("CordonedLogDirectoryCount", {}, lambda: len(self.cordoned_log_dirs))
+    def _register_gauges(self) -> list[str]:
+        live, state = self._state.directories, self._state
+        group = self.metrics.group("kafka.log", "LogManager")
+        names = group.gauges({
+            "OfflineLogDirectoryCount": lambda: len(live.offline),
+            "CordonedLogDirectoryCount": lambda: len(self.cordoned_log_dirs)}, {})
         for path in self.log_dirs:
-            tags = {"logDirectory": path}
-            add("LogDirectoryOffline", tags, partial(lambda one: int(live.get(one) is None), path))
-            add("LogDirectoryCordoned", tags, partial(
-                lambda one: int(one in self.cordoned_log_dirs), path))
-        self._server_gauges.add(
-            "ProducerIdCount", {}, lambda: state.table.producer_count(state.now_ms()))
+            names += group.gauges({
+                "LogDirectoryOffline": partial(lambda one: int(live.get(one) is None), path),
+                "LogDirectoryCordoned": partial(
+                    lambda one: int(one in self.cordoned_log_dirs), path),
+            }, {"logDirectory": path})
+        return names + self.metrics.group("kafka.server", "ReplicaManager").gauges(
+            {"ProducerIdCount": lambda: state.table.producer_count(state.now_ms())}, {})
 
     # ---- start and end --------------------------------------------------------------------------
 
@@ -229,8 +229,7 @@ class LogManager(LogOperations):
             self._phase = "closed"
             loading = self._loading
         _log.info("Shutting down.")
-        self._gauges.remove()
-        self._server_gauges.remove()
+        self.metrics.remove_all(self._gauges)
         try:
             self._stop(loading)
             self._state.checkpoints.high_watermarks()

@@ -1,44 +1,23 @@
-"""The gauges of a log manager under Kafka's names."""
+"""The gauges of logs that are not open, under Kafka's names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from seglog.config import LogConfig
 from seglog.log.retention import size_in_percent
 from seglog.log.stats import BrokerTopicStats, LogMetrics
 from seglog.manager.unopened import UnopenedLogs
-from seglog.metrics import Gauge, Metric, MetricName, MetricsRegistry
+from seglog.metrics import Gauge, Metric, MetricName
 from seglog.model import TopicPartition
 
-__all__ = ["Gauges", "UnopenedGauges"]
+__all__ = ["UnopenedGauges"]
 
 _LOG = ("kafka.log", "Log")
 # The gauges of a log, and the columns with their values.
 _LOG_GAUGES = {"NumLogSegments": "segments", "LogStartOffset": "log_start_offset",
                "LogEndOffset": "log_end_offset", "Size": "size", "RetentionSizeInPercent": ""}
-
-
-class Gauges:
-    """The gauges of one owner; `remove` removes all of them, once."""
-
-    def __init__(self, registry: MetricsRegistry, group: str = "kafka.log",
-                 type_: str = "LogManager") -> None:
-        self._group = registry.group(group, type_)
-        self._registered: list[tuple[str, Mapping[str, str | int]]] = []
-
-    def add(self, name: str, tags: Mapping[str, str | int],
-            value: Callable[[], int | None]) -> None:
-        """Registers a gauge."""
-        self._group.gauge(name, value, tags)
-        self._registered.append((name, tags))
-
-    def remove(self) -> None:
-        """Removes all that was added."""
-        registered, self._registered = self._registered, []
-        for name, tags in registered:
-            self._group.remove(name, tags)
 
 
 class UnopenedGauges:
