@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from seglog.log.unified_log import UnifiedLog
 from seglog.remote_log.lineage import (
@@ -66,6 +67,7 @@ class ExpirationTask(RemoteLogTask):
         self._all_valid: tuple[str, int] | None = None
         # The values of its gauges, once they are registered; the lock is held for that.
         self._percent: dict[str, int] | None = None
+        self._gauges: list[str] = []
         self._registering = threading.Lock()
 
     def execute(self, log: UnifiedLog) -> None:
@@ -174,18 +176,15 @@ class ExpirationTask(RemoteLogTask):
         self.record("RemoteDeleteLagSegments", len(left))
         self.record("RemoteDeleteLagBytes", sum(one.segment_size_in_bytes for one in left))
 
-    def _tags(self) -> dict[str, str | int]:
-        return {"topic": self.key.topic, "partition": self.key.partition}
-
     def _register(self) -> None:
         with self._registering:
             if self._percent is not None or self.is_cancelled:
                 return
-            percent = self._percent = dict.fromkeys(_PERCENT, 0)
+            self._percent = dict.fromkeys(_PERCENT, 0)
             group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")
-            for name in _PERCENT:
-                group.gauge(name, lambda name=name: percent[name],  # type: ignore[misc]
-                            self._tags())
+            self._gauges = group.gauges(
+                {name: partial(self._percent.get, name) for name in _PERCENT},
+                {"topic": self.key.topic, "partition": self.key.partition})
 
     def _set_percent(self, total: int, log: UnifiedLog) -> None:
         percent = self._percent
@@ -199,8 +198,5 @@ class ExpirationTask(RemoteLogTask):
         """See RemoteLogTask; also removes the gauges."""
         super().cancel()
         with self._registering:
-            if self._percent is not None:
-                group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")
-                for name in _PERCENT:
-                    group.remove(name, self._tags())
-            self._percent = None
+            self.context.stats.registry.remove_all(self._gauges)
+            self._percent, self._gauges = None, []

@@ -11,6 +11,7 @@ from functools import partial
 from seglog.errors import OffsetOutOfRangeError, RemoteReadTimeoutError, SeglogError
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.read import FetchDataInfo
+from seglog.log.stats import LogMetrics
 from seglog.log.unified_log import UnifiedLog
 from seglog.metrics import MetricsRegistry
 from seglog.model import TimestampOffset, TopicPartition
@@ -112,7 +113,7 @@ class RemoteFetches:
         partition = log.topic_partition
         self._expired[_LOOKUPS].mark()
         self._metrics.group("kafka.server", _LOOKUPS).meter(
-            _EXPIRES, "requests", _tags(partition)).mark()
+            _EXPIRES, "requests", LogMetrics.tags(partition)).mark()
         self._expired_partitions.add(partition)
         raise RemoteReadTimeoutError(
             f"{partition}: no offset was found for time {timestamp_ms} in "
@@ -124,7 +125,8 @@ class RemoteFetches:
         """Removes the metrics of a partition."""
         if partition in self._expired_partitions:
             self._expired_partitions.discard(partition)
-            self._metrics.group("kafka.server", _LOOKUPS).remove(_EXPIRES, _tags(partition))
+            self._metrics.group("kafka.server", _LOOKUPS).remove(
+                _EXPIRES, LogMetrics.tags(partition))
 
     def close(self) -> None:
         """Cancels waiting reads, waits for running ones, and removes all metrics."""
@@ -151,7 +153,3 @@ def _outcome(future: Future[FetchDataInfo]) -> FetchDataInfo | Exception:
     if isinstance(error, Exception):
         return error
     raise error
-
-
-def _tags(partition: TopicPartition) -> dict[str, str | int]:
-    return {"topic": partition.topic, "partition": partition.partition}
