@@ -71,7 +71,7 @@ class Finding:
 
 
 #: Receives each finding as it is made.
-Report: TypeAlias = Callable[[Finding], None]
+Report: TypeAlias = Callable[[Finding], object]
 
 _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 

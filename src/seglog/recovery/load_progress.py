@@ -51,7 +51,7 @@ class LogProgress(NullListener):
                  to_recover: Gauge = ignore) -> None:
         self._directory, self._listener = directory, listener
         self._to_load, self._to_recover = to_load, to_recover
-        self._findings = FindingList()
+        self._findings = FindingList(listener.finding)
         self._left_to_load = 0
         self._sizes: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._unflushed: npt.NDArray[np.int64] | None = None
@@ -61,8 +61,7 @@ class LogProgress(NullListener):
 
     def finding(self, found: Finding) -> None:
         """Keeps a finding for the report, and passes it on."""
-        if self._findings.add(found):
-            self._listener.finding(found)
+        self._findings.add(found)
 
     def started(self) -> None:
         """The load begins."""

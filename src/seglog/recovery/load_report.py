@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seglog.model import TopicPartition
-from seglog.recovery.findings import Finding, Severity, finding
+from seglog.recovery.findings import Finding, Report, Severity, finding
 from seglog.recovery.rows import directory_row, finding_row, partition_row, totals_of
 
 __all__ = ["FINDINGS_PER_CODE_MAX", "FindingList", "LoadReport", "PartitionReport"]
@@ -19,11 +19,14 @@ FINDINGS_PER_CODE_MAX = 1000
 
 
 class FindingList:
-    """Collects findings: per code and directory the first thousand, and a count of the rest."""
+    """Collects findings: per code and directory the first thousand, and a count of the rest.
 
-    def __init__(self) -> None:
+    `hears` gets each that is listed.
+    """
+
+    def __init__(self, hears: Report = lambda found: None) -> None:
         self.counts: Counter[str] = Counter()
-        self._kept: list[Finding] = []
+        self._kept, self._hears = list[Finding](), hears
 
     def add(self, found: Finding) -> bool:
         """Adds a finding. Returns whether it is listed, not only counted."""
@@ -31,6 +34,7 @@ class FindingList:
         if self.counts[found.code] > FINDINGS_PER_CODE_MAX:
             return False
         self._kept.append(found)
+        self._hears(found)
         return True
 
     def close(self, directory: str | None) -> tuple[Finding, ...]:

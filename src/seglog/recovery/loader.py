@@ -135,13 +135,9 @@ class _Load:
     def __init__(self, load: DirectoryLoad, options: LoadOptions) -> None:
         self.load, self.options = load, options
         self.listener, self.level = load.listener, options.level
-        self.findings = FindingList()
+        self.findings = FindingList(load.listener.finding)
+        self.report = self.findings.add
         self.states: dict[str, PartitionState] = {}
-
-    def report(self, found: Finding) -> None:
-        """Reports a finding about the data directory."""
-        if self.findings.add(found):
-            self.listener.finding(found)
 
     def run(self) -> LoadResult:
         """Runs both phases."""

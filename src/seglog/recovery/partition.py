@@ -90,15 +90,10 @@ class _Judge:
                  listener: LoadListener, scans: SegmentScans, verified: Verified | None) -> None:
         self.scans, self.verified = scans, verified
         self.plan, self.state, self.level, self.listener = plan, state, level, listener
-        self.findings = FindingList()
+        self.findings = FindingList(listener.finding)
+        self.report = self.findings.add
         self.failure: LoaderFailure | None = None
         self.unflushed_segments = self.unflushed_bytes = self.recovered = 0
-
-    def report(self, found: Finding) -> None:
-        """Collects a finding and passes it to the listener, unless there are too many of its
-        kind."""
-        if self.findings.add(found):
-            self.listener.finding(found)
 
     def run(self) -> PartitionReport:
         """Runs all of phase two."""

@@ -118,8 +118,7 @@ class DirectoryScrub:
     def __post_init__(self) -> None:
         self.path, only = split_partition(self.path)
         kept = FindingList()
-        root = read_directory(self.path, replace(self.options, only=only),
-                              lambda found: None if kept.add(found) else None)
+        root = read_directory(self.path, replace(self.options, only=only), kept.add)
         states = [partition_state(root, one, self.options) for one in root.partitions
                   if self.wanted is None or self.wanted(one.topic_partition)]
         for state in states:
