@@ -14,14 +14,13 @@ import weakref
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from seglog._native.fetch import SegmentReader
-from seglog._native.file import read_at
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.forks import SurvivesFork
 from seglog.log.log_dir_failures import closed_error
@@ -30,7 +29,7 @@ from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.storage.log_store import Source
+from seglog.storage.log_store import LocalFile
 from seglog.storage.handles import shared_cache
 from seglog.storage.lock import holds_lock
 from seglog.storage.paths import FileKind, file_name
@@ -59,7 +58,7 @@ class SegmentRetired(SeglogError):
         super().__init__(f"the segment {base_offset} is no longer in the log")
 
 
-class OpenSegment:
+class OpenSegment(LocalFile):
     """The descriptors of one segment that the readers of a writable log hold without its lock;
     SegmentFiles names files, and belongs to the thread that has the lock.
 
@@ -73,29 +72,12 @@ class OpenSegment:
     def __init__(self, reader: SegmentReader, txn_index: TxnIndexFile, size: int | None,
                  entries: int | None) -> None:
         self.reader, self.size, self.entries = reader, size, entries
+        self.fd, self.path = reader.fileno(), reader.path  # open as long as this object lives
         self.base_offset = reader.base_offset
         self.was_used = True
         self.txn_index = txn_index
         #: The entries of its transaction index, once they were read and can no longer grow.
         self.aborted: list[AbortedTxn] | None = None
-
-    @property
-    def fd(self) -> int:
-        """The descriptor of its log, open as long as this object lives."""
-        return self.reader.fileno()
-
-    @property
-    def source(self) -> Source:
-        """Its descriptor (see storage.log_store.Readable)."""
-        return self.fd
-
-    def span(self, start: int, end: int) -> AbstractContextManager[Source]:
-        """Its descriptor."""
-        return nullcontext(self.fd)
-
-    def read(self, size: int, position: int) -> bytes:
-        """Exactly `size` bytes. Raises KafkaStorageError if the file ends before."""
-        return read_at(self.fd, size, position)
 
     def keep_aborted(self, found: list[AbortedTxn]) -> None:
         """Keeps the entries of its transaction index, if they are few and complete."""

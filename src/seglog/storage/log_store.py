@@ -31,8 +31,8 @@ from seglog.storage.paths import FileKind, leads_to_directory
 from seglog.storage.textfile import read_beginning, whole_content
 
 __all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "IndexView", "ListedDirectory",
-           "LocalFiles", "LogFile", "Readable", "Source", "Stamp", "absolute", "costs_requests",
-           "files_of", "place_of", "small_file"]
+           "LocalFile", "LocalFiles", "LogFile", "Readable", "Source", "Stamp", "absolute",
+           "costs_requests", "files_of", "place_of", "small_file"]
 
 #: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
@@ -74,14 +74,13 @@ class LogFile(Readable, Protocol):
         """Closes the file."""
 
 
-class FileHandle:
-    """A local log file open for reading: its descriptor, and its size when it was opened."""
+class LocalFile:
+    """Reads the local file `path` through its descriptor `fd` (Readable)."""
 
-    __slots__ = ("fd", "path", "size")
+    __slots__ = ("fd", "path")
 
-    def __init__(self, path: str) -> None:
-        self.fd, self.size = open_read(path)
-        self.path = path
+    fd: int
+    path: str
 
     @property
     def source(self) -> Source:
@@ -93,8 +92,18 @@ class FileHandle:
         return nullcontext(self.fd)
 
     def read(self, size: int, position: int) -> bytes:
-        """See LogFile."""
+        """See Readable."""
         return read_at(self.fd, size, position, file=self.path)
+
+
+class FileHandle(LocalFile):
+    """A local log file open for reading: its descriptor, and its size when it was opened."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, path: str) -> None:
+        self.fd, self.size = open_read(path)
+        self.path = path
 
     def close(self) -> None:
         """Closes the descriptor, once."""
