@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from seglog.errors import KafkaStorageError
-from seglog.forks import SurvivesFork
 from seglog.objects.directory_store import DirectoryStore
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.requests import Requests
-from seglog.objects.store import Block, ObjectVersion, open_store
+from seglog.objects.store import Block, ObjectVersion
 from seglog.objects.urls import is_url, parse_url
 from seglog.storage.log_store import Files, absolute, files_of, place_of
+from seglog.storage.remote import RemoteFiles
 
 __all__ = ["ListedTree", "RemoteTree"]
 
 
-class RemoteTree(SurvivesFork):
+class RemoteTree:
     """Objects by their key below `root`: a local directory, or the URL of one in a store.
 
     For any thread. A pickle holds the options, which may be secrets. Each method raises
@@ -35,7 +35,6 @@ class RemoteTree(SurvivesFork):
             else StorageOptions(storage_options)
         self.files: Files = files_of(self.root, self.options)
         self._prefix = parse_url(self.root).key if is_url(self.root) else ""
-        self._made: tuple[int, Requests] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickling creates a new client."""
@@ -54,12 +53,9 @@ class RemoteTree(SurvivesFork):
 
     @property
     def _requests(self) -> Requests:
-        with self._lock:
-            if self._made is None or self._made[0] != os.getpid():
-                store = open_store(parse_url(self.root).root, self.options) \
-                    if is_url(self.root) else DirectoryStore(self.root)
-                self._made = os.getpid(), Requests(store, self.options)
-            return self._made[1]
+        if isinstance(self.files, RemoteFiles):
+            return self.files.requests
+        return Requests(DirectoryStore(self.root), self.options)
 
     def _key(self, key: str) -> str:
         """The key in the store. Keys may come from records, whose topic names nothing checked."""
