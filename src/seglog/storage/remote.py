@@ -31,7 +31,7 @@ from seglog.storage.blocks import BLOCK_BYTES, BlockReader
 from seglog.storage.log_store import CheckStart, IndexView, Stamp
 from seglog.storage.paths import FileKind
 
-__all__ = ["RemoteFiles", "RemoteLog"]
+__all__ = ["RemoteFiles", "RemoteLog", "StoredLog"]
 
 #: Larger than any index that Kafka fills, because objects in a bucket may have any size.
 _INDEX_BYTES_MAX: Final = 1 << 30
@@ -147,20 +147,58 @@ class RemoteFiles(SurvivesFork):
         return None if found is None else (bytes(memoryview(found[0])), found[1])
 
 
-class RemoteLog(SurvivesFork):
-    """One version of a log's object.
+class StoredLog(SurvivesFork):
+    """The log file of an object: a LogFile that keeps a few blocks for random access.
 
     `check_start` gets the block with the log's first byte each time that it was fetched, and raises
     if these are not the bytes of the log.
     """
 
+    def __init__(self, path: str, size: int) -> None:
+        self.path, self.size = path, size
+        self._kept: OrderedDict[int, Block] = OrderedDict()  # by their first byte
+        self.check_start: CheckStart | None = None
+
+    def close(self) -> None:
+        """See LogFile: drops the kept blocks."""
+        with self._lock:
+            self._kept.clear()
+
+    def _require(self, size: int, position: int) -> None:
+        """Raises KafkaStorageError if the log has no such bytes."""
+        if position < 0 or size > self.size - position:
+            raise status_error(Status.FILE_SHRANK, file=self.path, position=max(0, position),
+                               expected=size, found=max(0, self.size - position))
+
+    def _load(self, position: int) -> tuple[int, Block]:
+        """Fetches a small block around a position, and says where it begins."""
+        raise RuntimeError("a log is of one kind or the other")
+
+    def _look(self, position: int) -> tuple[int, Block]:
+        """A small block around a position, kept for the next read; none at the end."""
+        if position >= self.size:
+            return position, b""
+        with self._lock:
+            for start, block in self._kept.items():
+                if start <= position < start + len(block):
+                    self._kept.move_to_end(start)
+                    return start, block
+        start, block = self._load(position)
+        with self._lock:
+            self._kept[start] = block
+            while len(self._kept) > _LOOKS_KEPT:
+                self._kept.popitem(last=False)
+        return start, block
+
+
+class RemoteLog(StoredLog):
+    """One version of a log's object."""
+
     def __init__(self, path: str, key: str, version: ObjectVersion, requests: Requests,
                  requests_max: int) -> None:
-        self.path, self.size = path, version.size
+        super().__init__(path, version.size)
         self._key, self._version, self._requests = key, version, requests
         self._requests_max, self._spans = requests_max, 0
-        self._looks: OrderedDict[int, Block] = OrderedDict()  # by their first byte
-        self.check_start: CheckStart | None = None
 
     @property
     def source(self) -> WindowSource:
@@ -190,19 +228,12 @@ class RemoteLog(SurvivesFork):
 
     def read(self, size: int, position: int) -> bytes:
         """See LogFile."""
-        if position < 0 or size > self.size - position:
-            raise status_error(Status.FILE_SHRANK, file=self.path, position=max(0, position),
-                               expected=size, found=max(0, self.size - position))
+        self._require(size, position)
         if size <= _LOOK_BYTES - _LOOK_BEFORE:
             start, look = self._look(position)
             if position + size <= start + len(look):
                 return bytes(memoryview(look)[position - start:position - start + size])
         return bytes(memoryview(self._fetch(position, position + size)))
-
-    def close(self) -> None:
-        """See LogFile: drops the kept blocks."""
-        with self._lock:
-            self._looks.clear()
 
     def _fetch(self, start: int, end: int) -> Block:
         block = self._requests.read(self._key, start, end, self._version, self.path)
@@ -210,17 +241,6 @@ class RemoteLog(SurvivesFork):
             self.check_start(memoryview(block).cast("B"))
         return block
 
-    def _look(self, position: int) -> tuple[int, Block]:
-        """A small block around a position, kept for the next read."""
-        with self._lock:
-            for start, block in self._looks.items():
-                if start <= position < start + len(block):
-                    self._looks.move_to_end(start)
-                    return start, block
+    def _load(self, position: int) -> tuple[int, Block]:
         start = max(0, position - _LOOK_BEFORE)
-        block = self._fetch(start, min(self.size, start + _LOOK_BYTES))
-        with self._lock:
-            self._looks[start] = block
-            while len(self._looks) > _LOOKS_KEPT:
-                self._looks.popitem(last=False)
-        return start, block
+        return start, self._fetch(start, min(self.size, start + _LOOK_BYTES))

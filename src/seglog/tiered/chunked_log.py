@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -14,15 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
 from seglog.errors import KafkaStorageError
-from seglog.forks import SurvivesFork
 from seglog.objects.requests import in_background
 from seglog.objects.store import Block
 from seglog.objects.urls import is_url
 from seglog.storage.blocks import BLOCK_BYTES
-from seglog.storage.log_store import CheckStart
+from seglog.storage.remote import StoredLog
 from seglog.tiered.aiven_manifest import ChunkIndex
 from seglog.tiered.remote_segment import StoredObject
 from seglog.tiered.remote_tree import RemoteTree
@@ -31,34 +28,30 @@ __all__ = ["ChunkedLog", "chunk_error"]
 
 #: Bound of the decoded bytes in flight of a reader of a range.
 _AHEAD_BYTES: Final = 64 << 20
-_RUNS_KEPT: Final = 2
 
 #: Decodes the stored bytes of a chunk into a buffer of the chunk's size, and returns the number of
 #: original bytes. Raises ValueError for bytes that were changed.
 Decode = Callable[[memoryview, memoryview], int]
 
 
-class ChunkedLog(SurvivesFork):
+class ChunkedLog(StoredLog):
     """See LogFile. Chunks are fetched in runs of about 4 MiB, one request each, and the requesting
     thread decodes them.
 
     Raises KafkaStorageError with `position` in the object: "object_size" if the object ends before
-    a chunk does, "chunk" for bytes that do not decode to the size in the index. `check_start` is
-    RemoteLog's.
+    a chunk does, "chunk" for bytes that do not decode to the size in the index.
     """
 
     def __init__(self, tree: RemoteTree, stored: StoredObject, chunks: ChunkIndex,
                  decode: Decode) -> None:
-        self.path, self.size = tree.path(stored.key), chunks.file_size
+        super().__init__(tree.path(stored.key), chunks.file_size)
         self._tree, self._stored, self._chunks, self._decode = tree, stored, chunks, decode
         self._run = max(1, BLOCK_BYTES // chunks.chunk_size) if chunks.chunk_size else 1
-        self._kept: OrderedDict[int, Block] = OrderedDict()
-        self.check_start: CheckStart | None = None
 
     @property
     def source(self) -> WindowSource:
         """See LogFile."""
-        return WindowSource(lambda position, least: self._here(position))
+        return WindowSource(lambda position, least: self._look(position))
 
     @contextmanager
     def span(self, start: int, end: int) -> Iterator[WindowSource]:
@@ -77,38 +70,18 @@ class ChunkedLog(SurvivesFork):
 
     def read(self, size: int, position: int) -> bytes:
         """See LogFile."""
-        if position < 0 or size > self.size - position:
-            raise status_error(Status.FILE_SHRANK, file=self.path, position=max(0, position),
-                               expected=size, found=max(0, self.size - position))
+        self._require(size, position)
         out = bytearray()
         while len(out) < size:
-            start, block = self._here(position + len(out))
+            start, block = self._look(position + len(out))
             skip = position + len(out) - start
             out += memoryview(block)[skip:skip + size - len(out)]
         return bytes(out)
 
-    def close(self) -> None:
-        """See LogFile: drops cached chunks."""
-        with self._lock:
-            self._kept.clear()
-
-    def _here(self, position: int) -> tuple[int, Block]:
-        """One chunk, cached for the next read."""
-        if position >= self.size:
-            return position, b""
+    def _load(self, position: int) -> tuple[int, Block]:
         chunk = position // self._chunks.chunk_size
-        start = chunk * self._chunks.chunk_size
-        with self._lock:
-            block = self._kept.get(chunk)
-            if block is not None:
-                self._kept.move_to_end(chunk)
-                return start, block
-        block = self._decoded(chunk, chunk + 1, _buffer(self._chunks.original_size(chunk)))
-        with self._lock:
-            self._kept[chunk] = block
-            while len(self._kept) > _RUNS_KEPT:
-                self._kept.popitem(last=False)
-        return start, block
+        return (chunk * self._chunks.chunk_size,
+                self._decoded(chunk, chunk + 1, _buffer(self._chunks.original_size(chunk))))
 
     def _decode_run(self, run: int, into: memoryview) -> memoryview:
         first = run * self._run
