@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog._native.columns import RecordColumns
-from seglog.closed_by_with import ClosedByWith
 from seglog.forks import ProcessBound, ending
 from seglog.log.executor_calls import ExecutorCalls
 from seglog.log.following import AsyncRangeTail, RangeTail
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncFollower", "Follower", "stream_of"]
 
 
-class Follower(ProcessBound, ClosedByWith, ColumnFollower):
+class Follower(ProcessBound, ColumnFollower):
     """Record columns as they are appended. For one thread; any may `close` it."""
 
     _has_lock = True

@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
-from seglog._native.columns import RecordColumns
 from seglog.model import TimestampOffset, TopicPartition
 from seglog.storage.batches import FetchData
 from seglog.storage.isolation import Isolation
-from seglog.storage.record_rows import Record
+from seglog.storage.record_rows import ColumnFollower, Record
 from seglog.storage.stream import RecordBatchStream
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "LogReader", "RecordFollower"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "LogReader"]
 
 #: Default upper bounds of one set of columns of `to_arrow`.
 BATCH_ROWS: Final = 16384
 BATCH_BYTES: Final = 64 * 1024 * 1024
-
-
-class RecordFollower(Protocol):
-    """Yields record columns as they are appended. For one thread; any thread may `close` it."""
-
-    def __iter__(self) -> Iterator[RecordColumns]:
-        """Itself."""
-
-    def __next__(self) -> RecordColumns:
-        """Waits for more records."""
-
-    def records(self) -> Iterator[Record]:
-        """Yields the same records one by one. A second call continues where the first was left."""
-
-    def close(self) -> None:
-        """Ends the iteration, also one that is waiting."""
-
-    def __enter__(self) -> Self:
-        """Itself."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        """Closes it."""
 
 
 class LogReader(Protocol):
@@ -102,7 +77,7 @@ class LogReader(Protocol):
     def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
                isolation: Isolation = "read_uncommitted", timeout: float | None = None,
                columns: Sequence[str] | None = None, include_control: bool = False
-               ) -> RecordFollower:
+               ) -> ColumnFollower:
         """Like `to_arrow`, but waits for new records. Starts at `start_offset`, by default at the
         end.
 

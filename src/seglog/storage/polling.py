@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Protocol
 
 from seglog._native.columns import RecordColumns
-from seglog.closed_by_with import ClosedByWith
 from seglog.errors import (
     InconsistentTopicIdError, KafkaStorageError, MalformedCheckpointError, OffsetOutOfRangeError,
 )
@@ -110,7 +109,7 @@ class TopicWatch:
         self._state, self._topic_id = state, topic_id or self._topic_id
 
 
-class PollingFollower(ClosedByWith, ColumnFollower):
+class PollingFollower(ColumnFollower):
     """Yields record columns as another process appends them. For one thread; any may `close` it.
 
     Raises KafkaStorageError if a segment is removed while it is read, and InconsistentTopicIdError

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from seglog._native.columns import RecordColumns
+from seglog.closed_by_with import ClosedByWith
 from seglog.errors import IllegalArgumentError
 
 __all__ = ["ColumnFollower", "Record", "one_by_one"]
@@ -36,8 +37,9 @@ def one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
                        map(tuple, lists["headers"]))
 
 
-class ColumnFollower(Iterator[RecordColumns]):
-    """Base class of followers, which also have their records one by one."""
+class ColumnFollower(ClosedByWith, Iterator[RecordColumns]):
+    """Yields record columns as they are appended, and waits for more. For one thread; any thread
+    may `close` it, which ends an iteration that is waiting."""
 
     #: Records of the last columns that `records` has not yielded.
     _rest: Iterator[Record] = iter(())
