@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from seglog.cli.bar import LoadBar
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager.identity import require_identity
 from seglog.manager.manager import LogManager
 from seglog.recovery.callbacks import CompositeListener, LoadListener
@@ -405,15 +406,6 @@ def _is_inside(path: str, directory: str) -> bool:
     return os.path.commonpath([os.path.realpath(path), real]) == real
 
 
-class _Closable(Protocol):
-    """A loaded log: the manager's, or a LoadedLog."""
-
-    @property
-    def path(self) -> str: ...
-    def flush(self, force_flush_active_segment: bool = ..., /) -> None: ...
-    def close(self) -> None: ...
-
-
 class _Recovery:
     """The recovery of one data directory, which stays locked meanwhile.
 
@@ -488,7 +480,7 @@ class _Recovery:
                     if log is not None:
                         self._close(log)
 
-    def _close(self, log: _Closable) -> None:
+    def _close(self, log: LoadedLog | UnifiedLog) -> None:
         """Flushes and closes a log that the manager does not own."""
         try:
             log.flush(True)

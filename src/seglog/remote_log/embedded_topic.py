@@ -9,10 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import pairwise
-from typing import Protocol
 
 from seglog.arrow.batch_bytes import decode_chunk
-from seglog.config import LogConfig
 from seglog.errors import (
     CorruptDataError, CorruptRecordError, KafkaStorageError, OffsetOutOfRangeError,
     RemoteStorageError, RetriableRemoteStorageError, SeglogError,
@@ -21,42 +19,20 @@ from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.scheduler import Time
 from seglog.log.unified_log import UnifiedLog
+from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
 from seglog.remote_log.metadata_config import TopicBasedRemoteLogMetadataManagerConfig
 from seglog.remote_log.metadata_transport import ConsumedRecord
 from seglog.storage.stream import DecodeOptions
 from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
 
-__all__ = ["EmbeddedMetadataTopic", "MetadataLogs"]
+__all__ = ["EmbeddedMetadataTopic"]
 
 _logger = logging.getLogger(__name__)
 
 #: Bytes that one poll reads of one partition, unless a single batch is larger.
 _POLL_BYTES = 1 << 20
 _COLUMNS = DecodeOptions(columns=("offset", "value"))
-
-
-class MetadataLogs(Protocol):
-    """The methods of a LogManager that the topic needs."""
-
-    @property
-    def is_running(self) -> bool:
-        """See LogManager."""
-
-    def get_log(self, topic_partition: TopicPartition,
-                is_future: bool = False) -> UnifiedLog | None:
-        """See LogManager."""
-
-    def get_or_create_log(self, topic_partition: TopicPartition, *, is_new: bool = False,
-                          is_future: bool = False, topic_id: uuid.UUID | None = None,
-                          target_log_directory_id: uuid.UUID | None = None) -> UnifiedLog:
-        """See LogManager."""
-
-    def topic_config(self, topic: str) -> LogConfig:
-        """See LogManager."""
-
-    def update_topic_config(self, topic: str, properties: Mapping[str, object]) -> None:
-        """See LogManager."""
 
 
 class EmbeddedMetadataTopic:
@@ -70,7 +46,7 @@ class EmbeddedMetadataTopic:
     delete metadata before the manager is ready.
     """
 
-    def __init__(self, logs: MetadataLogs, config: TopicBasedRemoteLogMetadataManagerConfig,
+    def __init__(self, logs: LogManager, config: TopicBasedRemoteLogMetadataManagerConfig,
                  time: Time) -> None:
         self._logs, self._config, self._time = logs, config, time
         self._news = threading.Condition()
