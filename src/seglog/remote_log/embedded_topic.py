@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 
 from seglog.arrow.batch_bytes import decode_chunk
@@ -254,16 +254,11 @@ def _lost(log: UnifiedLog, partition: int, first: int, end: int, damage: list[Co
     return ConsumedRecord(partition, end - 1, None, error, first)
 
 
-class _retriable:
+@contextmanager
+def _retriable(action: str) -> Iterator[None]:
     """Turns an I/O error of a directory into an error that the caller may retry."""
-
-    def __init__(self, action: str) -> None:
-        self._action = action
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KafkaStorageError):
-            raise RetriableRemoteStorageError(
-                f"Cannot {self._action} {REMOTE_LOG_METADATA_TOPIC}: {error}") from error
+    try:
+        yield
+    except KafkaStorageError as error:
+        raise RetriableRemoteStorageError(
+            f"Cannot {action} {REMOTE_LOG_METADATA_TOPIC}: {error}") from error
