@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from types import TracebackType
@@ -32,6 +32,7 @@ from seglog.forks import ProcessBound, ending
 from seglog.log.batch_builder import Headers, RecordBatchBuilder, check_bytes
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
+from seglog.log.readable_log import RecordReads
 from seglog.log.record_followers import AsyncFollower, Follower
 from seglog.log.topic_id import topic_id_of
 from seglog.log.unified_log import UnifiedLog
@@ -41,12 +42,10 @@ from seglog.model import TimestampOffset, TopicPartition
 from seglog.storage.batches import FetchData
 from seglog.storage.codecs import Buffer
 from seglog.storage.isolation import Isolation, check_isolation
-from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.markers import ControlType
 from seglog.storage.ownership import make_directories
 from seglog.storage.place import require_room_for_logs
-from seglog.storage.record_rows import Record, one_by_one
-from seglog.storage.stream import RecordBatchStream
+from seglog.storage.record_rows import Record
 from seglog.storage.textfile import sync_path
 
 __all__ = ["AsyncFollower", "Durability", "EmbeddedLog", "Follower", "Record", "open"]
@@ -132,7 +131,7 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
         clean_shutdown=is_clean, topic_id=topic_id, checkpoint=directory.checkpoint)
 
 
-class EmbeddedLog(ProcessBound, ClosedByWith):
+class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
     """One log, open for writing. Any thread may use it: appends wait for each other, readers never
     wait. A `with` block closes it.
 
@@ -383,38 +382,8 @@ class EmbeddedLog(ProcessBound, ClosedByWith):
         """See LogReader."""
         return self.log.fetch(start_offset, max_bytes, _fetch_isolation(isolation))
 
-    def to_arrow(self, start_offset: int | None = None, end_offset: int | None = None,
-                 columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
-                 *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
-                 include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
-        """See LogReader. Iterate the stream for `RecordColumns` (`to_pylists()`), or pass it to
-        pyarrow, polars, duckdb."""
-        return self.log.to_arrow(
-            start_offset, end_offset, columns, _fetch_isolation(isolation), threads=threads,
-            batch_rows=batch_rows, batch_bytes=batch_bytes, include_control=include_control,
-            check_crcs=check_crcs)
-
-    def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
-                isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
-        """Yields the records of `to_arrow` one by one."""
-        return one_by_one(self.to_arrow(start_offset, end_offset, isolation=isolation))
-
-    def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
-               isolation: Isolation = "read_uncommitted", timeout: float | None = None,
-               columns: Sequence[str] | None = None, include_control: bool = False) -> Follower:
-        """See LogReader. Any number of followers may run at once."""
-        return self.log.follow(
-            start_offset, end_offset=end_offset, isolation=_fetch_isolation(isolation),
-            timeout=timeout, columns=columns, include_control=include_control)
-
-    def follow_async(self, start_offset: int | None = None, *, end_offset: int | None = None,
-                     isolation: Isolation = "read_uncommitted", timeout: float | None = None,
-                     columns: Sequence[str] | None = None, include_control: bool = False
-                     ) -> AsyncFollower:
-        """`follow` for `async for`."""
-        return self.log.follow_async(
-            start_offset, end_offset=end_offset, isolation=_fetch_isolation(isolation),
-            timeout=timeout, columns=columns, include_control=include_control)
+    def _reads_as(self, isolation: Isolation) -> tuple[UnifiedLog, Isolation]:
+        return self.log, _fetch_isolation(isolation)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """See LogReader."""
