@@ -7,8 +7,7 @@ key counts, and a tombstone (a record without a value) deletes the key.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from seglog.dump.messages import MessageError, Reader, messages
 
@@ -18,8 +17,7 @@ __all__ = ["CommittedOffset", "committed_offsets"]
 _OFFSET_KEYS = (0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """The offset that a group has committed for one partition.
 
     `leader_epoch` and `expire_timestamp` (ms) are -1 if the commit lacks them. `commit_timestamp`

@@ -59,6 +59,10 @@ _OF_RECORDS = {name.lower(): name for name in (
     "includeHeaders", "minPartitions", "maxRecordsPerPartition", "batchRows", "checkCrcs",
     "kafka.isolation.level", "remote", "remoteLayout")}
 
+#: What a CommittedOffset has, as columns.
+_COMMITTED = ("group_id", "topic", "partition", "offset", "leader_epoch", "metadata",
+              "commit_timestamp_ms", "expire_timestamp_ms", "record_offset")
+
 Rows = Callable[[FoundDirectory, ReadOptions], Iterable[contents.Table]]
 
 
@@ -82,18 +86,7 @@ def _consumer_offsets(found: FoundDirectory, options: ReadOptions) -> Iterator[c
         commits = committed_offsets(
             row for batch in stream for held in [batch.to_pylists()]
             for row in zip(held["offset"], held["key"], held["value"], strict=True))
-    yield {"group_id": [one.group for one in commits], "topic": [one.topic for one in commits],
-           "partition": [one.partition for one in commits],
-           "offset": [one.offset for one in commits],
-           "leader_epoch": [_known(one.leader_epoch) for one in commits],
-           "metadata": [one.metadata for one in commits],
-           "commit_timestamp_ms": [one.commit_timestamp for one in commits],
-           "expire_timestamp_ms": [_known(one.expire_timestamp) for one in commits],
-           "record_offset": [one.record_offset for one in commits]}
-
-
-def _known(number: int) -> int | None:
-    return None if number == -1 else number
+    yield dict(zip(_COMMITTED, zip(*commits, strict=True), strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +140,7 @@ TABLES: Final[Mapping[str, _Table]] = {
          ("partition", "int"), ("offset", "long"), ("leader_epoch", "int"),
          ("metadata", "string"), ("commit_timestamp", "timestamp"),
          ("expire_timestamp", "timestamp"), ("record_offset", "long")), _consumer_offsets,
-        topic=OFFSETS_TOPIC),
+        frozenset({"leader_epoch", "expire_timestamp"}), OFFSETS_TOPIC),
 }
 
 

@@ -7,22 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from seglog.scrub import FINDING_FIELDS
-from seglog.spark.table_columns import arrow_schema, row_batches, struct_type
+from seglog.spark.table_columns import arrow_schema, row_batches
 
-__all__ = ["FINDING_COLUMNS", "finding_batches", "findings_schema"]
+__all__ = ["FINDING_COLUMNS", "finding_batches"]
 
 _TYPES = {"partition": "int", "position": "long", "offset": "long", "last_offset": "long",
           "bytes": "long", "records": "long", "batches": "long", "unread_bytes": "long"}
 #: Name and type of each column, in order.
 FINDING_COLUMNS: Final = tuple((name, _TYPES.get(name, "string")) for name in FINDING_FIELDS)
-
-
-def findings_schema() -> StructType:
-    """The schema of the table `findings`."""
-    return struct_type(FINDING_COLUMNS)
 
 
 def finding_batches(rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:

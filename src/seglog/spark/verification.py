@@ -23,8 +23,8 @@ from seglog.scrub import (
     DirectoryScrub, LoadListener, LoadLevel, LoadOptions, LoadReport, NullListener, PartitionPiece,
     PartitionReport, SegmentCheck, SegmentsPiece, exit_code, finding_row,
 )
-from seglog.spark.table_columns import alternate
-from seglog.spark.finding_rows import finding_batches, findings_schema
+from seglog.spark.table_columns import alternate, struct_type
+from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
 from seglog.spark.jobs import context_of, results_by_frame
 from seglog.spark.locations import require_seen
 from seglog.spark.spark_session import register, session
@@ -72,7 +72,7 @@ class Verification:
         """One row a finding, with the columns of `option("table", "findings")`."""
         rows = [row for batch in finding_batches(self.rows())
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
-        return spark.createDataFrame(rows, findings_schema())
+        return spark.createDataFrame(rows, struct_type(FINDING_COLUMNS))
 
 
 def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | PathLike[str]], *,
