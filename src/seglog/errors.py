@@ -71,10 +71,13 @@ class CorruptDataError(SeglogError, ValueError):
     kafka_name = "KafkaException"
 
     def __init__(self, message: str, *, file: str | None = None, position: int | None = None,
-                 expected: Any = None, found: Any = None, code: str = "corrupt") -> None:
+                 expected: Any = None, found: Any = None, code: str = "corrupt",
+                 kafka_name: str | None = None) -> None:
         super().__init__(message)
         self.file, self.position = file, position
         self.expected, self.found, self.code = expected, found, code
+        if kafka_name is not None:
+            self.kafka_name = kafka_name  # type: ignore[misc]
 
 
 class CorruptRecordError(CorruptDataError):
@@ -206,9 +209,7 @@ class LogLoadError(CorruptDataError):
     `kafka_name` is the exception that Kafka throws, and the message is Kafka's.
     """
 
-    def __init__(self, message: str, *, kafka_name: str = "KafkaException", **where: Any) -> None:
-        super().__init__(message, **where)
-        self.kafka_name = kafka_name  # type: ignore[misc]
+    kafka_name = "KafkaException"
 
 
 class MetadataParseError(CorruptDataError):
@@ -217,11 +218,6 @@ class MetadataParseError(CorruptDataError):
     `kafka_name` is the exception that Kafka throws, and the message is Kafka's. `position` is the
     byte offset in the value.
     """
-
-    def __init__(self, message: str, *, kafka_name: str = "MetadataParseException",
-                 **where: Any) -> None:
-        super().__init__(message, **where)
-        self.kafka_name = kafka_name  # type: ignore[misc]
 
 
 class RemoteStorageError(SeglogError):
