@@ -140,29 +140,13 @@ def _stem(offset: int) -> str:
     return f"-{-offset:020d}" if offset < 0 else f"{offset:020d}"
 
 
-def log_name(base_offset: int) -> str:
-    """The name of a segment's log file."""
-    return file_name(base_offset, FileKind.LOG)
-
-
-def index_name(base_offset: int) -> str:
-    """The name of a segment's offset index."""
-    return file_name(base_offset, FileKind.INDEX)
-
-
-def time_index_name(base_offset: int) -> str:
-    """The name of a segment's time index."""
-    return file_name(base_offset, FileKind.TIME_INDEX)
-
-
-def txn_index_name(base_offset: int) -> str:
-    """The name of a segment's transaction index."""
-    return file_name(base_offset, FileKind.TXN_INDEX)
-
-
-def snapshot_name(offset: int) -> str:
-    """The name of the snapshot of the producer state below `offset`."""
-    return file_name(offset, FileKind.SNAPSHOT)
+#: The names of the files of a segment, by its base offset.
+log_name = functools.partial(file_name, kind=FileKind.LOG)
+index_name = functools.partial(file_name, kind=FileKind.INDEX)
+time_index_name = functools.partial(file_name, kind=FileKind.TIME_INDEX)
+txn_index_name = functools.partial(file_name, kind=FileKind.TXN_INDEX)
+#: The name of the snapshot of the producer state below an offset.
+snapshot_name = functools.partial(file_name, kind=FileKind.SNAPSHOT)
 
 
 def temporary_name(path: str | os.PathLike[str]) -> str:
