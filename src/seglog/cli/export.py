@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
-from typing import BinaryIO
 
 from seglog.arguments import given_path
 from seglog.arrow import COLUMNS, ORIGIN_COLUMNS, TOPIC_COLUMNS, TopicStream
@@ -19,7 +19,7 @@ from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import (
     ConfigError, CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError,
 )
-from seglog.export import FORMATS, OutputFile, Sink, format_of, make_sink
+from seglog.export import FORMATS, CountedFile, OutputFile, format_of, make_sink
 from seglog.model import TopicPartition
 from seglog.storage.selection import is_internal, select_partitions
 
@@ -183,53 +183,20 @@ def _print_row(args: argparse.Namespace, name: str, counts: Mapping[TopicPartiti
 def _write(args: argparse.Namespace, name: str, columns: Sequence[str], stream: TopicStream,
            on_rows: Callable[[int], None]) -> int:
     """Writes the whole stream. Returns the size of the file in bytes."""
-    if args.output == "-":
-        counting = _Counting(render.stdout())
-        _pump(_sink(args, name, counting, columns), stream, on_rows)  # type: ignore[arg-type]
-        return counting.size
-    with OutputFile(args.output, force=args.force) as output:
-        _pump(_sink(args, name, output.file, columns), stream, on_rows)
-        return output.size
-
-
-def _sink(args: argparse.Namespace, name: str, file: BinaryIO, columns: Sequence[str]) -> Sink:
-    return make_sink(name, file, columns, binary=args.binary, compression=args.compression)
-
-
-def _pump(sink: Sink, stream: TopicStream, on_rows: Callable[[int], None]) -> None:
-    try:
-        with stream:
-            for batch in stream:
-                sink.write(batch)
-                on_rows(batch.num_rows)
-        sink.close()
-    except BaseException:
-        sink.discard()
-        raise
-
-
-class _Counting:
-    """Standard output with a position, which file writers need, also in a pipe."""
-
-    closed = False
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.size = file, 0
-
-    def write(self, data: bytes) -> int:
-        """All of it."""
-        view = memoryview(data)
-        self._file.write(view)
-        self.size += view.nbytes
-        return view.nbytes
-
-    def tell(self) -> int:
-        """The number of bytes written."""
-        return self.size
-
-    def flush(self) -> None:
-        """Flushes the underlying stream."""
-        self._file.flush()
+    with nullcontext(render.stdout()) if args.output == "-" else OutputFile(
+            args.output, force=args.force) as output:
+        file = CountedFile(output)
+        sink = make_sink(name, file, columns, binary=args.binary, compression=args.compression)
+        try:
+            with stream:
+                for batch in stream:
+                    sink.write(batch)
+                    on_rows(batch.num_rows)
+            sink.close()
+        except BaseException:
+            sink.discard()
+            raise
+        return file.size
 
 
 def _refuse_source(output: str, sources: Iterable[str]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import BinaryIO, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from seglog._native.columns import RecordColumns
 from seglog.errors import ConfigError
+from seglog.export.output_file import CountedFile
 from seglog.export.text import Binary, CsvSink, JsonLinesSink
 
 __all__ = ["FORMATS", "Sink", "format_of", "make_sink"]
@@ -46,7 +47,7 @@ def format_of(path: str) -> str:
     raise ConfigError(f"the suffix of {path} names no format; use one of {every}, or --format")
 
 
-def make_sink(name: str, file: BinaryIO, columns: Sequence[str], *, binary: Binary = "utf8",
+def make_sink(name: str, file: CountedFile, columns: Sequence[str], *, binary: Binary = "utf8",
               compression: Literal["none"] | str | None = None) -> Sink:
     """Makes the sink of a format for record batches of these columns.
 

@@ -1,4 +1,4 @@
-"""An output file that gets its name only when it is complete."""
+"""Output files: one that counts what is written, and one that gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -8,15 +8,45 @@ import secrets
 import stat
 from contextlib import suppress
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from seglog.errors import KafkaStorageError
 
-__all__ = ["OutputFile"]
+__all__ = ["CountedFile", "OutputFile"]
+
+
+class CountedFile:
+    """A file with a position, which writers of formats ask for, also where it is a pipe.
+
+    Once `is_cut`, what is written is dropped: a writer cannot be closed without the end of its
+    format, after which the rows before a failure look like all.
+    """
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size, self.is_cut = file, 0, False
+
+    def write(self, data: bytes) -> int:
+        """All of it."""
+        view = memoryview(data)
+        if not self.is_cut:
+            self._file.write(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """The number of bytes written."""
+        return self.size
+
+    def flush(self) -> None:
+        """Flushes the file."""
+        self._file.flush()
 
 
 class OutputFile:
-    """Writes to a temporary name in the same directory, and renames it when the block succeeds.
+    """The file of a `with` block: has a temporary name in the same directory, and gets its own when
+    the block succeeds.
 
     A block that raises leaves no new file and does not change an existing one. Anything but a
     regular file (a pipe, a terminal) is written to directly. A link stays, and the file that it
@@ -29,28 +59,14 @@ class OutputFile:
         # A rename to the name of a link would replace the link: /dev/stdout of the whole machine.
         self._target = os.path.realpath(path)
         self._temporary: str | None = None
-        self._file: BinaryIO | None = None
+        self._file: BinaryIO
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> BinaryIO:
         try:
             self._file = self._open()
         except OSError as error:
             raise self._refused(error) from None
-        return self
-
-    @property
-    def file(self) -> BinaryIO:
-        """The open file."""
-        assert self._file is not None
         return self._file
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far, 0 if the file cannot tell."""
-        try:
-            return self.file.tell()
-        except OSError:
-            return 0
 
     def _open(self) -> BinaryIO:
         try:
@@ -77,7 +93,7 @@ class OutputFile:
                 self._complete()
             else:
                 with suppress(OSError):
-                    self.file.close()
+                    self._file.close()
         except OSError as failure:
             raise self._refused(failure) from None
         finally:
@@ -89,12 +105,12 @@ class OutputFile:
             raise self._refused(error) from None
 
     def _complete(self) -> None:
-        self.file.flush()
+        self._file.flush()
         if self._temporary is None:
-            self.file.close()
+            self._file.close()
             return
-        os.fsync(self.file.fileno())
-        self.file.close()
+        os.fsync(self._file.fileno())
+        self._file.close()
         if not self._force:
             try:
                 os.link(self._temporary, self._target)  # fails if the file has appeared meanwhile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from seglog._native.columns import RecordColumns
 from seglog.arrow.schema import RecordSchema
 from seglog.errors import ConfigError
+from seglog.export.output_file import CountedFile
 
 __all__ = ["make_table_sink"]
 
@@ -20,32 +21,10 @@ _PARQUET = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _ARROW = ("none", "lz4", "zstd")
 
 
-class _Output:
-    """A file for a pyarrow writer. Once `is_cut`, what is written is dropped: a writer cannot be
-    closed without the end of its format, after which the rows before a failure look like all."""
-
-    closed = False
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.is_cut = file, False
-
-    def write(self, data: bytes) -> int:
-        """All of it."""
-        return memoryview(data).nbytes if self.is_cut else self._file.write(data)
-
-    def tell(self) -> int:
-        """The position in the file."""
-        return self._file.tell()
-
-    def flush(self) -> None:
-        """Flushes the file."""
-        self._file.flush()
-
-
 class _TableSink:
     """Combines batches into pieces of a good size for a pyarrow writer."""
 
-    def __init__(self, writer: Any, schema: pa.Schema, output: _Output) -> None:
+    def __init__(self, writer: Any, schema: pa.Schema, output: CountedFile) -> None:
         self._writer, self._schema, self._output = writer, schema, output
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -76,7 +55,7 @@ class _TableSink:
             self._writer.write_table(table.combine_chunks())
 
 
-def make_table_sink(name: str, file: BinaryIO, columns: Sequence[str], compression: str | None
+def make_table_sink(name: str, file: CountedFile, columns: Sequence[str], compression: str | None
                     ) -> _TableSink:
     """Makes the sink of parquet, arrow (IPC file format, Feather) or arrows (IPC stream format).
 
@@ -86,9 +65,9 @@ def make_table_sink(name: str, file: BinaryIO, columns: Sequence[str], compressi
     codec = compression or ("zstd" if name == "parquet" else "lz4")
     if codec not in known:
         raise ConfigError(f"--compression of {name} is one of {', '.join(known)}, not {codec!r}")
-    schema, output = pa.schema(RecordSchema(columns)), _Output(file)
+    schema = pa.schema(RecordSchema(columns))
     if name == "parquet":
-        return _TableSink(pq.ParquetWriter(output, schema, compression=codec), schema, output)
+        return _TableSink(pq.ParquetWriter(file, schema, compression=codec), schema, file)
     options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
     new = pa.ipc.new_file if name == "arrow" else pa.ipc.new_stream
-    return _TableSink(new(output, schema, options=options), schema, output)
+    return _TableSink(new(file, schema, options=options), schema, file)

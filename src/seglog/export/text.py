@@ -6,10 +6,11 @@ import json
 from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from seglog._native.columns import RecordColumns
 from seglog.errors import ConfigError
+from seglog.export.output_file import CountedFile
 
 __all__ = ["Binary", "CsvSink", "JsonLinesSink"]
 
@@ -71,7 +72,7 @@ class _Texts:
 class _LinesSink:
     """A sink with a line for each record."""
 
-    def __init__(self, file: BinaryIO, columns: Sequence[str], binary: Binary) -> None:
+    def __init__(self, file: CountedFile, columns: Sequence[str], binary: Binary) -> None:
         self._file, self._columns = file, tuple(columns)
         self._texts = _Texts(columns, binary)
 
@@ -107,7 +108,7 @@ class CsvSink(_LinesSink):
     """CSV with a header row. Text is quoted and null is an empty field without quotes, so null and
     empty text differ; headers are a JSON array in one field."""
 
-    def __init__(self, file: BinaryIO, columns: Sequence[str], binary: Binary) -> None:
+    def __init__(self, file: CountedFile, columns: Sequence[str], binary: Binary) -> None:
         super().__init__(file, columns, binary)
         file.write((",".join(columns) + "\n").encode())
 
