@@ -172,7 +172,7 @@ class StoredLog(SurvivesFork):
 
     def _load(self, position: int) -> tuple[int, Block]:
         """Fetches a small block around a position, and says where it begins."""
-        raise RuntimeError("a log is of one kind or the other")
+        raise NotImplementedError
 
     def _look(self, position: int) -> tuple[int, Block]:
         """A small block around a position, kept for the next read; none at the end."""
