@@ -59,7 +59,8 @@ def test_a_segment_that_is_not_whole_is_lost_data(tmp_path: Path, rest: bytes) -
     file.write_bytes(content[:size] + (rest or content[size:-1]))
     given = parse_options({"path": str(tmp_path)})
     for act in (lambda: read(tmp_path),
-                lambda: [_count(task, DecodeOptions(), False) for task in plan_partitions(given)]):
+                lambda: [_count(task, DecodeOptions(), given.storage, False)
+                         for task in plan_partitions(given)]):
         with pytest.raises(CorruptRecordError, match=f"byte {size} are no whole batch") as told:
             act()
         assert "failOnDataLoss" in str(told.value) and told.value.position == size

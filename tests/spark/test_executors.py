@@ -42,7 +42,7 @@ def counting(data: Path, **options: str) -> Callable[[], object]:
     given = parse_options({"path": str(data), **options})
     tasks = plan_partitions(given)
     decoding = DecodeOptions(on_damage=given.on_damage)
-    return lambda: [counts._count(task, decoding, False) for task in tasks]
+    return lambda: [counts._count(task, decoding, given.storage, False) for task in tasks]
 
 
 def scanning(data: Path, **options: str) -> Callable[[], object]:

@@ -119,10 +119,7 @@ cdef class LogAppendInfo:
 
 @cython.final
 cdef class LogEnd:
-    """The end of a log: the next record's offset, the last segment's base offset and its size.
-
-    `fields` returns a consistent snapshot to any thread.
-    """
+    """The end of a log: the next record's offset, the last segment's base offset and its size."""
 
     cdef readonly int64_t offset, base_offset, size
 
@@ -136,7 +133,7 @@ cdef class LogEnd:
 
     @property
     def fields(self):
-        """(offset, base_offset, size)."""
+        """(offset, base_offset, size), of one moment for any thread."""
         with cython.critical_section(self):
             return self.offset, self.base_offset, self.size
 
@@ -363,7 +360,6 @@ cdef inline int _require_end(LogEnd end, int64_t first_offset) except -1:
         raise IllegalStateError(
             f"a second append began inside of this one, in the same thread (a finalizer, or a "
             f"signal's handler): the log ends at {end.offset}; not written: from {first_offset} on")
-    return 0
 
 
 cdef inline int64_t _now_ms(clockid_t clock) noexcept:

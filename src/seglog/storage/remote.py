@@ -172,23 +172,28 @@ class StoredLog(SurvivesFork):
 
     def _load(self, position: int) -> tuple[int, Block]:
         """Fetches a small block around a position, and says where it begins."""
-        raise NotImplementedError
+        raise RuntimeError("a log is of one kind or the other")
 
     def _look(self, position: int) -> tuple[int, Block]:
         """A small block around a position, kept for the next read; none at the end."""
-        if position >= self.size:
-            return position, b""
-        with self._lock:
-            for start, block in self._kept.items():
-                if start <= position < start + len(block):
-                    self._kept.move_to_end(start)
-                    return start, block
+        start, block = self._kept_at(position)
+        if len(block) or position >= self.size:
+            return start, block
         start, block = self._load(position)
         with self._lock:
             self._kept[start] = block
             while len(self._kept) > _LOOKS_KEPT:
                 self._kept.popitem(last=False)
         return start, block
+
+    def _kept_at(self, position: int) -> tuple[int, Block]:
+        """The kept block around a position, if there is one."""
+        with self._lock:
+            for start, block in self._kept.items():
+                if start <= position < start + len(block):
+                    self._kept.move_to_end(start)
+                    return start, block
+        return position, b""
 
 
 class RemoteLog(StoredLog):
@@ -229,10 +234,10 @@ class RemoteLog(StoredLog):
     def read(self, size: int, position: int) -> bytes:
         """See LogFile."""
         self._require(size, position)
-        if size <= _LOOK_BYTES - _LOOK_BEFORE:
-            start, look = self._look(position)
-            if position + size <= start + len(look):
-                return bytes(memoryview(look)[position - start:position - start + size])
+        is_small = size <= _LOOK_BYTES - _LOOK_BEFORE
+        start, look = self._look(position) if is_small else self._kept_at(position)
+        if position + size <= start + len(look):
+            return bytes(memoryview(look)[position - start:position - start + size])
         return bytes(memoryview(self._fetch(position, position + size)))
 
     def _fetch(self, start: int, end: int) -> Block:
