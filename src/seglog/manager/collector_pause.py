@@ -17,7 +17,6 @@ class _Pauses:
     def __init__(self) -> None:
         self.lock, self.count, self.was_enabled = threading.Lock(), 0, False
 
-
     def end_in_child(self) -> None:
         """The threads that paused it do not exist in a forked child."""
         if self.count and self.was_enabled:
