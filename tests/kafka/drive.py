@@ -12,16 +12,20 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from seglog.cleaner import Cleaner, LogToClean, OffsetMap, cleanable_offsets
 from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.context import LogContext
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import ScheduledTask, Scheduler, Time
-from seglog.log.unified_log import UnifiedLog
+from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
+from seglog.model import TopicPartition
+from seglog.recovery.inputs import LoadInputs
 from seglog.storage.isolation import Isolation
 from tests.support.transcript import held, listening
 
@@ -68,7 +72,8 @@ class SettlingScheduler(Scheduler):
 class Driver:
     """One sequence."""
 
-    def __init__(self, path: Path, config: Json) -> None:
+    def __init__(self, path: Path, config: Json, *, tiered: bool = False) -> None:
+        self.tiered = tiered
         self.path, self.config = path, {key: _text(value) for key, value in config.items()}
         self.time, self.scheduler = StillTime(), SettlingScheduler()
         self.failures, self.is_left_closed = LogDirFailureChannel(), False
@@ -79,10 +84,21 @@ class Driver:
         self.log = self._open(True, 0, 0)
 
     def _open(self, clean: bool, recovery_point: int, start_offset: int) -> UnifiedLog:
+        if self.tiered:
+            return self._open_tiered(LoadInputs(
+                TopicPartition("t", 0), clean, start_offset, recovery_point,
+                LogConfig.from_properties(self.config), clock=self.time.milliseconds))
         return UnifiedLog.create(
             self.path, LogConfig.from_properties(self.config), log_start_offset=start_offset,
             recovery_point=recovery_point, scheduler=self.scheduler, time=self.time,
             failures=self.failures, clean_shutdown=clean)
+
+    def _open_tiered(self, inputs: LoadInputs) -> UnifiedLog:
+        """As a log manager with tiering opens it."""
+        context = LogContext(self.scheduler, self.time, self.failures, remote_storage=True)
+        is_remote = context.is_remote(inputs.config, "t")
+        return load_unified_log(str(self.path), replace(inputs, is_remote=is_remote),
+                                context=context)
 
     # ---- operations ---------------------------------------------------------------------------
 
@@ -168,6 +184,12 @@ class Driver:
         return {"changed": self.log.maybe_increment_log_start_offset(
             op["offset"], StartOffsetReason.CLIENT_RECORD_DELETION)}
 
+    def _remote_end(self, op: Json) -> None:
+        self.log.update_highest_offset_in_remote_storage(op["offset"])
+
+    def _remote_start(self, op: Json) -> None:
+        self.log.update_log_start_offset_from_remote_tier(op["offset"])
+
     def _epoch_start(self, op: Json) -> None:
         self.log.assign_epoch_start_offset(op["epoch"], op["offset"])
 
@@ -210,7 +232,10 @@ class Driver:
         when it was closed, because its files may have changed since."""
         log = self.log
         found = self._closed_state() if self.is_left_closed else self._open_state()
+        of_tier = {"local_log_start_offset": log.local_log_start_offset,
+                   "highest_remote_offset": log.highest_offset_in_remote_storage}
         return {
+            **(of_tier if self.tiered else {}),
             "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
             "log_end_offset": log.log_end_offset, "high_watermark": log.high_watermark,
             "last_stable_offset": log.last_stable_offset,
@@ -278,7 +303,8 @@ def _texts_of(error: Exception) -> list[str]:
 def run_sequence(work_dir: Path, sequence: Json) -> Json:
     """The answer to one line."""
     with listening(work_dir / sequence["name"]) as said:
-        driver = Driver(work_dir / sequence["name"] / "t-0", sequence["config"])
+        driver = Driver(work_dir / sequence["name"] / "t-0", sequence["config"],
+                        tiered=sequence.get("tiered", False))
         results, lines = [], [said.taken()]
         for op in sequence["ops"]:
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.sequences import recorder
 from tests.sequences.generator import Sequence, generate
 from tests.sequences.judge import Judge, remember
-from tests.sequences.settings import CLEANED_THEMES, THEMES
+from tests.sequences.settings import CLEANED_THEMES, THEMES, TIERED_THEMES
 from tests.support import recorded
 
 
@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=20, help="differences to print (default 20)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write each difference there")
     parser.add_argument("--clean", action="store_true", help="sequences for the log cleaner")
+    parser.add_argument("--tiered", action="store_true", help="sequences of tiered logs")
     recorded.add_options(parser)
     args = parser.parse_args()
     if args.record or args.replay:
@@ -58,7 +59,7 @@ def main() -> int:
         return retell(args.retell)
     sequences: Iterable[Sequence] = generate(
         args.seed, range(args.first, args.first + args.cases),
-        CLEANED_THEMES if args.clean else THEMES)
+        CLEANED_THEMES if args.clean else TIERED_THEMES if args.tiered else THEMES)
     if args.file:
         sequences = map(json.loads, args.file.read_text().splitlines())
     if args.print:

@@ -10,7 +10,7 @@ from typing import Any
 from tests.sequences.appends import Appends
 from tests.sequences.batches import Batches
 from tests.sequences.settings import (
-    CHANGES, REFUSED, THEMES, Theme, first_config, fitting, themed,
+    CHANGES, REFUSED, THEMES, TIER_CHANGES, Theme, first_config, fitting, themed,
 )
 from tests.sequences.world import FAR, World
 
@@ -49,7 +49,8 @@ class Generator:
                 ops.append(getattr(self.appends, name)())
             else:
                 ops += getattr(self, name)()
-        return {"name": self.name, "theme": self.theme.name, "config": first, "ops": ops}
+        return {"name": self.name, "theme": self.theme.name, "config": first, "ops": ops,
+                **({"tiered": True} if self.theme.tiered else {})}
 
     def _chance(self, much: float) -> bool:
         return self.random.random() < much
@@ -149,6 +150,28 @@ class Generator:
     def _replicated(self) -> list[Op]:
         self.world.high_watermark = self.world.end
         return [{"op": "high_watermark", "offset": self.world.end + self.random.choice([0, 9])}]
+
+    # ---- tiering
+
+    def remote_end(self) -> list[Op]:
+        """A segment was copied: mostly one that ends in the log, below what is replicated."""
+        world = self.world
+        offset = self.random.choice([*world.bases, world.end, world.offset()]) - 1
+        return [*(self._replicated() if self._chance(.7) else []),
+                {"op": "remote_end", "offset": offset}]
+
+    def remote_start(self) -> list[Op]:
+        """The oldest remote segments are gone."""
+        world = self.world
+        offset = world.inside() if self._chance(.8) else world.offset()
+        if world.start < offset <= world.high_watermark:
+            world.start = offset
+        return [{"op": "remote_start", "offset": offset}]
+
+    def tier_config(self) -> list[Op]:
+        """Also a policy or a limit that forbids what is set."""
+        key = self.random.choice(sorted(TIER_CHANGES))
+        return [self._set(key, self.random.choice(TIER_CHANGES[key]))]
 
     # ---- cleaning
 

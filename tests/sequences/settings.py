@@ -55,6 +55,8 @@ class Theme:
     weights: dict[str, float] = field(default_factory=dict)
     wrong: float = .06
     begin: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Whether tiering is on.
+    tiered: bool = False
 
 
 _BASE = {
@@ -137,6 +139,32 @@ CLEANED_THEMES = (
     _theme("compacted damage", _KEYED, wrong=.2, begin=_COMPACTED,
            **{**_OFTEN, "odd": 5, "odd_marker": 3, "follower": 8, "transactional": 6}),
 )
+
+#: Settings of tiered logs, which `--tiered` runs. Truncations are left out: docs/differences.md
+#: says how they differ.
+TIERED_THEMES = tuple(
+    replace(_theme(f"tiered {name}", begin={
+        "remote.storage.enable": ("true",) * 7 + ("false",),
+        "internal.segment.bytes": ("300", "600", "1500", "4096"),
+        "retention.ms": ("-1", "60000", "3600000", "604800000"),
+        "retention.bytes": ("-1", "2000", "20000"),
+        "local.retention.ms": ("-2", "-2", "0", "1000", "60000"),
+        "local.retention.bytes": ("-2", "-2", "0", "500", "2000"),
+        "remote.log.copy.disable": ("false",) * 5 + ("true",),
+        "cleanup.policy": ("delete",) * 4 + ("", "compact")}, **{
+            "remote_end": 4, "remote_start": 1, "retain": 5, "retention": 2, "roll": 2, "clock": 3,
+            "start_offset": 1, "timestamp": 3, "tier_config": .8, "truncate_to": 0,
+            "truncate_fully": 0, "reopen": 1.5, **weights}), tiered=True)
+    for name, weights in {
+        "leader": {}, "producers": {"idempotent": 10, "transactional": 8, "marker": 6},
+        "follower": {"append": 2, "follower": 16, "epoch": 3}, "starts": {
+            "start_offset": 5, "remote_start": 4, "reopen": 3}}.items())
+#: What changes for a tiered topic while it runs.
+TIER_CHANGES: dict[str, tuple[str, ...]] = {
+    "remote.storage.enable": ("true", "true", "false"),
+    "remote.log.copy.disable": ("true", "false"),
+    "local.retention.ms": ("-2", "0", "1000", "60000"),
+    "local.retention.bytes": ("-2", "0", "500", "5000")}
 
 
 def first_config(source: random.Random, theme: Theme) -> Config:
