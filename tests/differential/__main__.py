@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.differential import recorder
 from tests.differential.cases import plan
 from tests.differential.judge import Judge, Loader
+from tests.differential.managers import ManagerJudge
 from tests.differential.ours import load_aloud
 from tests.differential.predict import predict
 from tests.support import golden, recorded
@@ -32,12 +33,22 @@ def retell(path: Path) -> int:
     return 0
 
 
+def judge_of(name: str) -> Judge | ManagerJudge:
+    """The judge of a loader."""
+    if name == "manager":
+        return ManagerJudge(golden.unpack())
+    loader, partial = LOADERS[name]
+    return Judge(golden.unpack(), loader, partial=partial)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", type=int, default=1000, help="how many (default 1000)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    parser.add_argument("--loader", choices=sorted(LOADERS), default=sorted(LOADERS)[0])
+    parser.add_argument("--loader", choices=[*sorted(LOADERS), "manager"],
+                        default=sorted(LOADERS)[0],
+                        help="manager: whole data directories, by LogManager")
     parser.add_argument("--most", type=int, default=20, help="differences to print (default 20)")
     parser.add_argument("--make", type=Path, metavar="DIR",
                         help="only make the first case in DIR, and print what was done")
@@ -53,16 +64,16 @@ def main() -> int:
         print(f"{count} cases recorded, {args.record.stat().st_size:,} bytes")
         return 0
     logging.getLogger("seglog").setLevel(logging.CRITICAL)
-    loader, partial = LOADERS[args.loader]
     started, count, wrong, failed = time.monotonic(), 0, 0, 0
-    with Judge(golden.unpack(), loader, partial=partial) as judge:
-        if args.make:
+    with judge_of(args.loader) as judge:
+        if args.make and isinstance(judge, Judge):
             case = plan(judge.sources, args.seed, args.first)
             print(case, *case.build(judge.sources, args.make), sep="\n")
             return 0
         for verdict in judge.judge(args.seed, range(args.first, args.first + args.cases)):
             count += 1
-            failed += any("error" in state for state in verdict.kafka.values())
+            failed += "error" in verdict.kafka or any(
+                "error" in state for state in verdict.kafka.values())
             if args.show:
                 print(json.dumps({"kafka": verdict.kafka, "ours": verdict.ours}, indent=1))
             if verdict.wrong:

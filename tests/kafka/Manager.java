@@ -1,55 +1,102 @@
-// Starts and shuts down Apache Kafka's own LogManager on log directories, without its background
-// tasks and its cleaner, as a broker of epoch 5 would.
+// Starts and shuts down Apache Kafka's own LogManager again and again, each time on other log
+// directories, without its background tasks and its cleaner, as a broker of epoch 5 would.
 //
-//   java -cp 'lib/*' Manager.java LOG_DIR ... [key=value ...]
+//   java -cp 'lib/*' Manager.java     {"roots": [LOG_DIR], "config": {}, "tiered": false,
+//                                       "strays": [PARTITION]}, one a line
 //
-// Prints the partitions that it held, or the exception that ended its start. The directories are
-// changed: give it copies.
-import java.io.File;
+// Every line is answered with {"logs": {path of a log: its state}, "offline": [LOG_DIR]}, or with
+// {"error": ..., "message": ...} where the start failed. The directories are changed: give it
+// copies.
+import com.fasterxml.jackson.databind.*;
+import com.fasterxml.jackson.databind.node.*;
+import java.io.*;
 import java.util.*;
 import kafka.log.LogManager;
 import kafka.server.builders.LogManagerBuilder;
+import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.metadata.ConfigRepository;
-import org.apache.kafka.server.util.*;
+import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.*;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 import scala.jdk.javaapi.CollectionConverters;
 
 public class Manager {
-    public static void main(String[] args) throws Exception {
-        List<File> dirs = new ArrayList<>();
-        Properties props = new Properties();
-        for (String arg : args) {
-            String[] kv = arg.split("=", 2);
-            if (kv.length == 2) props.put(kv[0], kv[1]); else dirs.add(new File(arg));
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    static class Halted extends RuntimeException { }
+
+    static ObjectNode state(UnifiedLog log) {
+        ObjectNode out = JSON.createObjectNode()
+            .put("partition", log.topicPartition().toString()).put("future", log.isFuture())
+            .put("log_start_offset", log.logStartOffset())
+            .put("local_log_start_offset", log.localLogStartOffset())
+            .put("recovery_point", log.recoveryPoint()).put("log_end_offset", log.logEndOffset())
+            .put("last_stable_offset", log.lastStableOffset())
+            .put("topic_id", log.topicId().map(Object::toString).orElse(null));
+        ArrayNode bases = out.putArray("segments");
+        log.logSegments().forEach(segment -> bases.add(segment.baseOffset()));
+        return out;
+    }
+
+    /** Loads all, and takes directories offline that failed, as ReplicaManager does. */
+    static ObjectNode start(LogManager manager, LogConfig config, LogDirFailureChannel failures,
+            Set<String> strays) {
+        manager.loadLogs(config, CollectionConverters.asScala(new HashMap<String, LogConfig>()),
+            log -> strays.contains(log.topicPartition().toString()));
+        ObjectNode out = JSON.createObjectNode(), logs = out.putObject("logs");
+        ArrayNode offline = out.putArray("offline");
+        List<File> live = new ArrayList<>(CollectionConverters.asJava(manager.liveLogDirs()));
+        for (File dir : live) {
+            if (failures.hasOfflineLogDir(dir.getAbsolutePath())) {
+                offline.add(dir.getAbsolutePath());
+                manager.handleLogDirFailure(dir.getAbsolutePath());
+            }
         }
+        for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
+            logs.set(log.dir().getPath(), state(log));
+        return out;
+    }
+
+    static ObjectNode answer(JsonNode asked) throws Exception {
+        List<File> dirs = new ArrayList<>();
+        asked.get("roots").forEach(root -> dirs.add(new File(root.asText())));
+        Properties props = new Properties();
+        asked.get("config").properties().forEach(e -> props.put(e.getKey(), e.getValue().asText()));
+        Set<String> strays = new HashSet<>();
+        asked.get("strays").forEach(stray -> strays.add(stray.asText()));
         LogConfig config = new LogConfig(props);
         KafkaScheduler scheduler = new KafkaScheduler(1);
         scheduler.startup();
+        LogDirFailureChannel failures = new LogDirFailureChannel(dirs.size());
         ConfigRepository none = resource -> new Properties();
         try {
             LogManager manager = new LogManagerBuilder().setLogDirs(dirs).setConfigRepository(none)
                 .setInitialDefaultConfig(config).setCleanerConfig(new CleanerConfig(false))
                 .setRecoveryThreadsPerDataDir(2).setScheduler(scheduler)
                 .setProducerStateManagerConfig(Integer.MAX_VALUE, false)
-                .setBrokerTopicStats(new BrokerTopicStats())
-                .setLogDirFailureChannel(new LogDirFailureChannel(dirs.size())).build();
+                .setBrokerTopicStats(new BrokerTopicStats()).setLogDirFailureChannel(failures)
+                .setRemoteStorageSystemEnable(asked.get("tiered").asBoolean()).build();
             try {
-                manager.loadLogs(config, CollectionConverters.asScala(
-                    new HashMap<String, LogConfig>()), log -> false);
-                List<String> names = new ArrayList<>();
-                for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
-                    names.add(log.topicPartition().toString());
-                Collections.sort(names);
-                names.forEach(System.out::println);
+                return start(manager, config, failures, strays);
             } finally {
                 scheduler.shutdown(); // what it was left to do is done, as at a broker's end
                 manager.shutdown(5L);
             }
         } catch (Throwable e) {
-            System.out.println(e.getClass().getSimpleName() + ": " + e.getMessage());
+            return JSON.createObjectNode().put("error", e.getClass().getSimpleName())
+                .put("message", String.valueOf(e.getMessage()));
         }
-        System.out.flush();
+    }
+
+    public static void main(String[] args) throws Exception {
+        Exit.setHaltProcedure((status, message) -> {
+            throw new Halted();
+        });
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line; (line = in.readLine()) != null; ) {
+            System.out.println(answer(JSON.readTree(line)));
+            System.out.flush();
+        }
         Runtime.getRuntime().halt(0);
     }
 }

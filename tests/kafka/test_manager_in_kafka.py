@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -22,8 +23,12 @@ CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
 def by_kafka(*roots: Path) -> list[str]:
     """What Kafka's LogManager held, or how its start ended."""
-    return harness.run("Manager", *map(str, roots),
-                       *(f"{key}={value}" for key, value in CONFIG.items())).splitlines()
+    asked = {"roots": [str(root) for root in roots], "config": CONFIG, "tiered": False,
+             "strays": []}
+    answer = json.loads(harness.run("Manager", given=f"{json.dumps(asked)}\n"))
+    if "error" in answer:
+        return [f"{answer['error']}: {answer['message']}"]
+    return sorted(log["partition"] for log in answer["logs"].values())
 
 
 def by_us(*roots: Path) -> list[str]:
