@@ -57,6 +57,15 @@ public class Manager {
         return out;
     }
 
+    /** Of a directory that went offline the lock is gone already, and cannot go again. */
+    static void shutDown(LogManager manager) throws Exception {
+        try {
+            manager.shutdown(5L);
+        } catch (Exception e) {
+            if (!(e instanceof java.nio.channels.ClosedChannelException)) throw e;
+        }
+    }
+
     static ObjectNode answer(JsonNode asked) throws Exception {
         List<File> dirs = new ArrayList<>();
         asked.get("roots").forEach(root -> dirs.add(new File(root.asText())));
@@ -80,7 +89,7 @@ public class Manager {
                 return start(manager, config, failures, strays);
             } finally {
                 scheduler.shutdown(); // what it was left to do is done, as at a broker's end
-                manager.shutdown(5L);
+                shutDown(manager);
             }
         } catch (Throwable e) {
             return JSON.createObjectNode().put("error", e.getClass().getSimpleName())

@@ -12,6 +12,7 @@ import pytest
 
 from tests.sequences.generator import generate
 from tests.sequences.judge import Judge
+from tests.sequences.settings import TIERED_THEMES
 from tests.support.effort import quick_first
 
 SEED = 2026
@@ -26,6 +27,13 @@ def test_both_do_the_same(judge: Judge, first: int) -> None:
     wrong = [verdict for verdict in verdicts if verdict.wrong]
     shown = "\n".join(str(judge.minimise(verdict)) for verdict in wrong[:3])
     assert not wrong, f"{len(wrong)} of {len(verdicts)} differ\n{shown}"
+
+
+def test_tiered_logs(judge: Judge) -> None:
+    verdicts = list(judge.judge(generate(SEED, range(SLICE), TIERED_THEMES)))
+    assert all(verdict.counts for verdict in verdicts)
+    wrong = [str(judge.minimise(verdict)) for verdict in verdicts if verdict.wrong]
+    assert not wrong, "\n".join(wrong[:3])
 
 
 def test_what_was_met_once(judge: Judge) -> None:
