@@ -21,11 +21,8 @@ demo: .venv/ready
 	@if .ci/need java 2>/dev/null; then .venv/bin/python examples/pipeline.py; fi
 
 # A file is one process's, for what its tests share (a JVM, a broker, Spark), and files start in the
-# order of their names, so that the short ones of tests/unit come last and fill the processes. With
-# the judges there is one process more than processors: those wait for JVMs and disks a fifth of
-# their time.
-PYTEST_WORKERS = -n $(if $(ALL),$$(($$(getconf _NPROCESSORS_ONLN) + 1)),auto) \
-    --dist loadfile --no-loadscope-reorder
+# order of their names, so that the short ones of tests/unit come last and fill the processes.
+PYTEST_WORKERS := -n auto --dist loadfile --no-loadscope-reorder
 
 # Without the judges, which take long (tests/support/effort.py), and in memory where there is enough:
 # most of the time of the tests on a disk is its syncs. ALL=1 runs the judges too, and crashes and

@@ -96,6 +96,6 @@ def test_a_start_after_a_power_cut(box: Box, memory: Path, seed: int) -> None:
 
 
 @pytest.mark.judge
-@pytest.mark.parametrize("seed", rounds(12))
+@pytest.mark.parametrize("seed", rounds(8))
 def test_a_start_after_any_power_cut(box: Box, memory: Path, seed: int) -> None:
     ManagedCuts(box, memory, 1000 + seed).cut_twice(4, 4)

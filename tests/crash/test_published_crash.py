@@ -119,7 +119,7 @@ def test_what_is_announced_outlives_a_cut(box: Box, memory: Path, seed: int,
 
 @PROGRAMS
 @pytest.mark.judge
-@pytest.mark.parametrize("seed", rounds(6))
+@pytest.mark.parametrize("seed", rounds(4))
 def test_what_is_announced_outlives_any_cut(box: Box, memory: Path, seed: int,
                                             program: Callable[..., None]) -> None:
     program(box, memory, 1000 + seed, 8)

@@ -19,6 +19,7 @@ import pytest
 import seglog
 from seglog.errors import AllLogDirsFailedError, KafkaStorageError
 from seglog.log.log_dir_failures import CLOSED, OFFLINE, LogDirFailure, LogDirFailureChannel
+from seglog.log.scheduler import MockTime
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
@@ -244,7 +245,8 @@ def test_a_directory_that_fails_while_others_are_written_keeps_its_checkpoints(
             wait_for(lambda: str(roots[1]) not in manager._state.table.counts())
         real(directory, *offsets)
 
-    with seglog.LogManager(roots) as manager:
+    time = MockTime()  # whose tasks run at once: one writes leader epochs after the new start
+    with seglog.LogManager(roots, scheduler=time.scheduler, time=time) as manager:
         log = manager.get_log(B0)
         assert log is not None
         start = log.update_high_watermark(log.log_end_offset)
