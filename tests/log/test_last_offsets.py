@@ -18,6 +18,7 @@ from seglog.log.scheduler import MockTime
 from seglog.model import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.recovery.log_files import LogFiles
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.markers import ControlType
 from tests.oracle import legacy
@@ -163,6 +164,24 @@ def test_an_end_without_room(tmp_path: Path) -> None:
     assert log.truncate_to(TOP - 1)
     log.append_as_leader(batch(1), 0)
     check_alive(log, tmp_path)
+
+
+def test_a_forced_flush_keeps_the_recovery_point(tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's `offset + 1` overflows there (UnifiedLog.flush), so that a start after a crash
+    recovers all. The records are synced all the same."""
+    (tmp_path / "t-0").mkdir()
+    for base in (0, TOP):
+        (tmp_path / "t-0" / f"{base:020d}.log").touch()
+    log, synced = open_log(tmp_path, clean=False), []
+    monkeypatch.setattr(LogFiles, "flush_segment", lambda _, base: synced.append(base))
+    assert log.log_end_offset == TOP
+    log.flush(True)
+    assert (log.recovery_point, synced) == (0, [0])
+    log.flush()
+    assert log.recovery_point == TOP
+    monkeypatch.undo()
+    log.close()
 
 
 def test_an_embedded_log_without_room(tmp_path: Path) -> None:

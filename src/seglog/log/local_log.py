@@ -308,7 +308,8 @@ class LocalLog:
             if end > start:
                 self.files.flush(start, end, self.flush_timer)
                 with self.lock:
-                    if truncations == self.truncations:
+                    # Kafka's `end` overflows at the end of all offsets, and the point stays.
+                    if truncations == self.truncations and end <= _INT64_MAX:
                         # What a roll meanwhile did to the segment is left to the roll's own flush.
                         rolled = self.active.base_offset != active_base
                         self.recovery_point_at_least(min(offset, active_base) if rolled else offset)
