@@ -13,9 +13,11 @@ import java.io.*;
 import java.util.*;
 import kafka.log.LogManager;
 import kafka.server.builders.LogManagerBuilder;
+import org.apache.kafka.common.errors.KafkaStorageException;
 import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.metadata.ConfigRepository;
 import org.apache.kafka.server.util.KafkaScheduler;
+import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
 import org.apache.kafka.storage.internals.log.*;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 import scala.jdk.javaapi.CollectionConverters;
@@ -40,12 +42,14 @@ public class Manager {
 
     /** Loads all, and takes directories offline that failed, as ReplicaManager does. */
     static ObjectNode start(LogManager manager, LogConfig config, LogDirFailureChannel failures,
-            Set<String> strays) {
+            Set<String> strays) throws IOException {
         manager.loadLogs(config, CollectionConverters.asScala(new HashMap<String, LogConfig>()),
             log -> strays.contains(log.topicPartition().toString()));
         ObjectNode out = JSON.createObjectNode(), logs = out.putObject("logs");
         ArrayNode offline = out.putArray("offline");
         List<File> live = new ArrayList<>(CollectionConverters.asJava(manager.liveLogDirs()));
+        for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
+            readHighWatermarks(log.parentDirFile(), failures);
         for (File dir : live) {
             if (failures.hasOfflineLogDir(dir.getAbsolutePath())) {
                 offline.add(dir.getAbsolutePath());
@@ -55,6 +59,15 @@ public class Manager {
         for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
             logs.set(log.dir().getPath(), state(log));
         return out;
+    }
+
+    /** As ReplicaManager does at the first log of a directory that gets a leader. */
+    static void readHighWatermarks(File dir, LogDirFailureChannel failures) throws IOException {
+        try {
+            File file = new File(dir, "replication-offset-checkpoint");
+            new OffsetCheckpointFile(file, failures).read();
+        } catch (KafkaStorageException e) { // the directory is offline now
+        } catch (IllegalArgumentException e) { } // a negative number of lines; the directory stays
     }
 
     /** Of a directory that went offline the lock is gone already, and cannot go again. */

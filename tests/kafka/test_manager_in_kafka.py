@@ -21,22 +21,23 @@ CONFIG = {"internal.segment.bytes": "16384", "index.interval.bytes": "512",
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
 
 
-def by_kafka(*roots: Path) -> list[str]:
+def by_kafka(*roots: Path, strays: tuple[str, ...] = ()) -> list[str]:
     """What Kafka's LogManager held, or how its start ended."""
     asked = {"roots": [str(root) for root in roots], "config": CONFIG, "tiered": False,
-             "strays": []}
+             "strays": strays}
     answer = json.loads(harness.run("Manager", given=f"{json.dumps(asked)}\n"))
     if "error" in answer:
         return [f"{answer['error']}: {answer['message']}"]
     return sorted(log["partition"] for log in answer["logs"].values())
 
 
-def by_us(*roots: Path) -> list[str]:
+def by_us(*roots: Path, strays: tuple[str, ...] = ()) -> list[str]:
     """The same of ours."""
     manager = seglog.LogManager(
         roots, log_config=LogConfig.from_properties(CONFIG),
         config=LoadConfig(producer_id_expiration_ms=2**31 - 1,
-                          num_segment_loading_threads_per_data_dir=3))
+                          num_segment_loading_threads_per_data_dir=3),
+        **({"is_stray": lambda log: str(log.topic_partition) in strays} if strays else {}))
     try:
         manager.startup()
         return sorted(str(log.topic_partition) for log in manager.all_logs)
@@ -133,3 +134,39 @@ def test_a_foreign_directory(golden: Path, tmp_path: Path) -> None:
         (root / "lost+found").mkdir()
         said.append("\n".join(start(root)).replace(str(tmp_path / who), ""))
     assert said[0] == said[1] and "lost+found" in said[0]
+
+
+def two_directories(golden: Path, home: Path) -> list[Path]:
+    """Two that were closed cleanly, with a partition each: txn-0 and plain-none-0."""
+    roots = [home / "k1", home / "k2"]
+    for root, partition in zip(roots, ("txn-0", "plain-none-0"), strict=True):
+        shutil.copytree(golden / "real/clean" / partition, root / partition)
+        shutil.copy(golden / "real/clean/.kafka_cleanshutdown", root)
+    return roots
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_a_directory_that_is_offline_takes_no_other_along(golden: Path, tmp_path: Path) -> None:
+    """Kafka's start ends at the log that is loaded after the failure, because the error of
+    LocalLog.maybeHandleIOException has no cause."""
+    theirs, ours = (two_directories(golden, tmp_path / who) for who in ("kafka", "ours"))
+    for root in (theirs[0], ours[0]):
+        (root / CHECKPOINTS[0]).write_text("0\nx\n")
+    assert by_kafka(*theirs, strays=("txn-0",)) == [
+        f"KafkaStorageException: The log dir {theirs[0]} is already offline due to a previous IO "
+        "exception."]
+    assert by_us(*ours, strays=("txn-0",)) == ["plain-none-0"]
+
+
+@pytest.mark.usefixtures("kafka_lib")
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_directory_in_the_place_of_an_older_index(golden: Path, tmp_path: Path,
+                                                    suffix: str) -> None:
+    """Kafka opens it when the segment is read. Here the data directory is offline at once."""
+    theirs, ours = (two_directories(golden, tmp_path / who) for who in ("kafka", "ours"))
+    for root in (theirs[0], ours[0]):
+        index = min((root / "txn-0").glob(f"*{suffix}"))
+        index.unlink()
+        index.mkdir()
+    assert by_kafka(*theirs) == ["plain-none-0", "txn-0"]
+    assert by_us(*ours) == ["plain-none-0"]
