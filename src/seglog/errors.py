@@ -209,8 +209,6 @@ class LogLoadError(CorruptDataError):
     `kafka_name` is the exception that Kafka throws, and the message is Kafka's.
     """
 
-    kafka_name = "KafkaException"
-
 
 class MetadataParseError(CorruptDataError):
     """A record value in one of Kafka's metadata topics does not parse.

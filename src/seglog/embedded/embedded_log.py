@@ -46,7 +46,7 @@ from seglog.storage.markers import ControlType
 from seglog.storage.ownership import make_directories
 from seglog.storage.place import require_room_for_logs
 from seglog.storage.record_rows import Record
-from seglog.storage.textfile import sync_path
+from seglog.storage.textfile import sync_names
 
 __all__ = ["AsyncFollower", "Durability", "EmbeddedLog", "Follower", "Record", "open"]
 
@@ -91,8 +91,8 @@ def open(path: str | os.PathLike[str], *,
     data_dir, key = place_of(path, topic_partition)
     require_room_for_logs(data_dir)
     with public_errors(data_dir):
-        for each in make_directories(data_dir, is_ours=True):
-            sync_path(os.path.dirname(each))  # no later sync of the log makes its name durable
+        # No later sync of the log makes them durable.
+        sync_names(make_directories(data_dir, is_ours=True))
         directory = SharedDirectory.acquire(data_dir, key)
         try:
             log = _load(directory, key, settings, topic_id)

@@ -35,7 +35,7 @@ from seglog.storage.paths import (
     LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryKind,
 )
 from seglog.storage.place import PlaceKind, identify, require_room_for_logs
-from seglog.storage.textfile import sync_path
+from seglog.storage.textfile import sync_names
 
 __all__ = ["StreamBatch", "check_target", "exclusive", "publish"]
 
@@ -87,8 +87,7 @@ def check_target(path: str) -> str:
     """
     data_dir = require_room_for_logs(path)
     with storage_errors(data_dir):
-        for each in make_directories(data_dir, is_ours=True):
-            sync_path(os.path.dirname(each))
+        sync_names(make_directories(data_dir, is_ours=True))
     with exclusive(data_dir):
         _require_clean(data_dir)
     return data_dir

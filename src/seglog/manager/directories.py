@@ -29,7 +29,7 @@ from seglog.storage.paths import (
     leads_to_directory, parse_directory_name,
 )
 from seglog.storage.place import NOT_A_DATA_DIRECTORY, refuse_duplicates, require_room_for_logs
-from seglog.storage.textfile import sync_path, write_file
+from seglog.storage.textfile import sync_names, sync_path, write_file
 
 __all__ = [
     "LogDirectory", "agreed_broker_epoch", "configured_log_dirs", "create_and_validate_log_dirs",
@@ -351,8 +351,7 @@ def _create_and_validate(path: str) -> None:
         except OSError as error:
             raise KafkaStorageError(error.errno, f"Failed to create data directory {path}: "
                                     f"{error.strerror}", path) from error
-        for each in created:
-            sync_path(os.path.dirname(each))
+        sync_names(created)
     if not os.path.isdir(path) or not os.access(path, os.R_OK):
         raise KafkaStorageError(errno.EACCES if os.path.isdir(path) else errno.ENOTDIR,
                                 f"{path} is not a readable log directory.", path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from seglog._native import file as native_file
@@ -10,8 +11,8 @@ from seglog.arguments import given_path
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.storage.ownership import create_file
 
-__all__ = ["read_beginning", "read_small_file", "replace_file", "sync_path", "too_large",
-           "whole_content", "write_file"]
+__all__ = ["read_beginning", "read_small_file", "replace_file", "sync_names", "sync_path",
+           "too_large", "whole_content", "write_file"]
 
 _Path = str | os.PathLike[str]
 
@@ -94,3 +95,9 @@ def sync_path(path: _Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_names(paths: Iterable[str]) -> None:
+    """Makes the names of new files or directories durable. OSError."""
+    for path in paths:
+        sync_path(os.path.dirname(path))
