@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
 from types import TracebackType
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from seglog.config import LogConfig
 from seglog.embedded.shared_directory import SharedDirectory
 from seglog.embedded.latest import LatestOffsets
 from seglog.embedded.settings import Durability, durability_of, place_of, settings_of
-from seglog.embedded.transaction import Records, Transaction, build_batches
+from seglog.embedded.transaction import Records, Transaction, build_batches, first_made
 from seglog.errors import (
     ForkedProcessError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
 )
@@ -241,13 +240,11 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         return range(info.first_offset, info.last_offset + 1)
 
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
-        """Appends several spans without other writes in between. The first, and mostly the only
-        one, is made before other writers have to wait."""
-        spans = iter(spans)
-        made = [*islice(spans, 1)]
+        """Appends several spans without other writes in between."""
+        spans = first_made(spans)
         with self.log.lock:
             first = self.log_end_offset
-            for span in chain(made, spans):
+            for span in spans:
                 self.append_batches(span)
             return range(first, self.log_end_offset)
 

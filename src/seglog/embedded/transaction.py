@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from seglog.arguments import shown
 from seglog.errors import IllegalStateError
@@ -17,13 +17,15 @@ from seglog.storage.codecs import Buffer
 from seglog.storage.markers import ControlType
 from seglog.storage.record_rows import Record
 
-__all__ = ["Records", "Transaction", "build_batches"]
+__all__ = ["Records", "Transaction", "build_batches", "first_made"]
 
 #: What `append_many` takes: values, pairs of key and value, Records.
 Records = Iterable[Record | tuple[Buffer | None, Buffer | None] | Buffer | None]
 
 _SEQUENCES: Final = 1 << 31
 _PAIR: Final = 2
+
+_T = TypeVar("_T")
 
 
 def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuilder], now_ms: int
@@ -50,6 +52,13 @@ def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuild
         current.append(timestamp, key, value, headers)
     if current.num_records:
         yield current
+
+
+def first_made(items: Iterable[_T]) -> Iterator[_T]:
+    """The same items, of which the first is made now: before the caller takes a lock for which
+    other writers wait. Mostly it is the only one."""
+    rest = iter(items)
+    return chain([*islice(rest, 1)], rest)
 
 
 class Transaction(ProcessBound):
@@ -96,14 +105,13 @@ class Transaction(ProcessBound):
 
     def _append(self, records: Iterable[Any]) -> range:
         log = self._log
-        batches = build_batches(records, self._builder, log.now_ms())
-        made = [*islice(batches, 1)]  # before other writers have to wait
+        batches = first_made(build_batches(records, self._builder, log.now_ms()))
         with log.lock:
             if self._has_ended:  # no block would end the transaction that this append begins
                 raise IllegalStateError(
                     f"The transaction of producer {self.producer_id} has ended with its block")
             first = log.log_end_offset
-            for builder in chain(made, batches):
+            for builder in batches:
                 sequence = self._take_sequence()
                 builder.set_producer_state(self.producer_id, self._epoch, sequence, True)
                 log.append_as_leader(builder.build(), self._leader_epoch)
