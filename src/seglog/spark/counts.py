@@ -15,7 +15,6 @@ from seglog.spark.option_values import query_options
 from seglog.spark.read_options import parse_options
 from seglog.spark.plan import SeglogPartition, gaps_of, plan_partitions
 from seglog.storage.record_counts import RecordCount, count_range
-from seglog.storage.log_store import files_of
 from seglog.storage.stream import DecodeOptions
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def _count(task: SeglogPartition, decoding: DecodeOptions, storage: StorageOptio
            ) -> RecordCount:
     task.require_seen()
     return sum((count_range(planned, decoding, exact=exact, on_gap=gaps_of(decoding.on_damage),
-                            where=task.where or files_of(planned.file, storage))
+                            where=task.files(planned, storage))
                 for planned in task.ranges), RecordCount())
 
 

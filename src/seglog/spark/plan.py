@@ -20,6 +20,7 @@ from seglog.errors import (
     UnknownTopicOrPartitionError,
 )
 from seglog.model import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, TopicPartition
+from seglog.objects import StorageOptions
 from seglog.spark.filters import INT64_MIN, Pushed
 from seglog.spark.locations import directories, require_seen
 from seglog.spark.offset_ranges import OffsetRange, divide
@@ -28,7 +29,7 @@ from seglog.spark.read_options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound
 from seglog.spark.remote_option import carried, tier_of
 from seglog.storage.discover import FoundDirectory, find_replicas
 from seglog.storage.isolation import Isolation
-from seglog.storage.log_store import Files
+from seglog.storage.log_store import Files, files_of
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.place import NOT_A_DATA_DIRECTORY
 from seglog.storage.ranges import LogGap, LogRange, pack
@@ -69,6 +70,10 @@ class SeglogPartition(InputPartition):
         of the partition."""
         if self.where is None and self.ranges:
             require_seen(os.path.dirname(os.path.dirname(self.ranges[0].file)))
+
+    def files(self, planned: LogRange, storage: StorageOptions) -> Files:
+        """What reads the file of one of the ranges."""
+        return self.where or files_of(planned.file, storage)
 
     def __repr__(self) -> str:
         size = sum(part.size for part in self.ranges)

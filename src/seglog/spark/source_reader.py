@@ -14,7 +14,6 @@ from seglog.spark.failures import in_one_sentence, without_traceback
 from seglog.spark.filters import Pushed, is_pushing, push
 from seglog.spark.read_options import ReadOptions
 from seglog.spark.plan import SeglogPartition, gaps_of, has_vanished, plan_partitions
-from seglog.storage.log_store import files_of
 from seglog.storage.stream import DecodeOptions, decode_range
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ class SeglogReader(CheckedOnArrival, DataSourceReader):
                 for planned in partition.ranges:
                     for columns in decode_range(
                             planned, decoding, on_gap=gaps_of(self._options.on_damage),
-                            where=partition.where or files_of(planned.file,
-                                                              self._options.storage)):
+                            where=partition.files(planned, self._options.storage)):
                         yield pa.record_batch(columns)
             except KafkaStorageError as error:
                 raise _explained(error) from None
