@@ -19,7 +19,7 @@ from seglog.errors import (
     LogManagerStateError,
 )
 from seglog.log.unified_log import UnifiedLog
-from seglog.manager import creation, directories
+from seglog.manager import creation
 from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
 from tests.manager.records import fill
@@ -272,16 +272,11 @@ def test_the_brokers_settings_are_those_of_new_logs(tmp_path: Path) -> None:
         assert manager.get_or_create_log(A0).config.index_interval_bytes == 77
 
 
-def test_the_name_of_a_new_data_directory_is_durable(tmp_path: Path,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    sync = directories.sync_path
-    monkeypatch.setattr(directories, "sync_path",
-                        lambda path: (synced.append(str(path)), sync(path)))
+def test_the_name_of_a_new_data_directory_is_durable(tmp_path: Path) -> None:
     there = make_dir(tmp_path / "there", [])
-    with seglog.LogManager([there, tmp_path / "new"]):
+    with syncs() as synced, seglog.LogManager([there, tmp_path / "new"]):
         assert (tmp_path / "new").is_dir()
-    assert synced.count(str(tmp_path)) == 1
+    assert [names for path, names in synced if path == tmp_path] == [["new", "there"]]
 
 
 def test_the_name_of_a_new_log_is_durable(roots: list[Path]) -> None:
