@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
@@ -28,6 +29,22 @@ def test_what_was_before_is_afterwards(enabled: bool) -> None:
         assert not gc.isenabled()
         raise KeyError  # and fails
     assert gc.isenabled() == enabled
+
+
+@pytest.mark.parametrize(("count", "frozen", "calls"), [
+    (0, 0, []), (0, 1, []),
+    (30_000, 0, ["get_freeze_count", "freeze", "unfreeze"]),
+    (30_000, 1, ["get_freeze_count"])])
+def test_many_new_objects_are_frozen_unless_others_are(
+        count: int, frozen: int, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    called = mock.Mock()
+    called.get_freeze_count.return_value = frozen
+    for name in ("get_freeze_count", "freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, getattr(called, name))
+    gc.enable()
+    with collections_paused():
+        made: list[list[object]] = [[] for _ in range(count)]
+    assert (len(made), [name for name, _, _ in called.method_calls]) == (count, calls)
 
 
 @pytest.mark.parametrize(("pauses", "was_enabled", "enabled"), [

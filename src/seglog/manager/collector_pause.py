@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 __all__ = ["collections_paused"]
 
+#: So many new objects the collector scans in a millisecond or two.
+_FEW = 20_000
+
 
 class _Pauses:
     """How many callers want it paused, and whether it was enabled before."""
@@ -34,8 +37,8 @@ def collections_paused() -> Iterator[None]:
     nest.
 
     It would scan all loaded logs again and again, and find nothing: with thousands of partitions
-    that took half the time of a start. The new objects are frozen at the end, because otherwise the
-    collector would scan all of them at once.
+    that took half the time of a start. If the new objects are many, they are frozen at the end:
+    otherwise the collector would scan all of them at once.
     """
     with _pauses.lock:
         if not _pauses.count:
@@ -48,7 +51,8 @@ def collections_paused() -> Iterator[None]:
         with _pauses.lock:
             _pauses.count -= 1
             if not _pauses.count and _pauses.was_enabled:
-                if not gc.get_freeze_count():  # objects that another caller froze stay frozen
+                # What another caller froze stays so. To count that takes long if it is much.
+                if gc.get_count()[0] > _FEW and not gc.get_freeze_count():
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()
