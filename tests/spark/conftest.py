@@ -49,7 +49,19 @@ def _peer_jars() -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Spark without its zip of PySpark's sources, which each worker would compile: they import
+    PySpark as it is installed. This took half of the workers' time."""
+    import pyspark
+
+    home = tmp_path_factory.mktemp("spark")
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(Path(pyspark.__file__).with_name(name))
+    return home
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home: Path) -> Iterator[SparkSession]:
     if shutil.which("java") is None:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
     from pyspark.sql import SparkSession
@@ -60,7 +72,8 @@ def spark() -> Iterator[SparkSession]:
         source = str(Path(__file__).resolve().parents[2] / "src")
         os.environ["PYTHONPATH"] = os.pathsep.join(
             filter(None, (source, os.environ.get("PYTHONPATH"))))
-    with warnings.catch_warnings():
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setenv("SPARK_HOME", str(spark_home))
         # PySpark leaves sockets and pipes to the garbage collector.
         warnings.simplefilter("ignore")
         session = (SparkSession.builder.master("local[2]").appName("seglog-tests")

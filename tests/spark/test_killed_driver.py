@@ -46,13 +46,14 @@ while True:
 """
 
 
-def test_every_job_is_there_whole_or_not(spark: object, tmp_path: Path) -> None:
+def test_every_job_is_there_whole_or_not(spark: object, spark_home: Path, tmp_path: Path) -> None:
     """The fixture `spark` sets what workers need, and skips the test without Spark."""
     rng, data_dir = random.Random(5), tmp_path / "data"
     start, told = 0, set[int]()
     for _ in range(ROUNDS):
         with subprocess.Popen([sys.executable, "-c", JOBS, str(data_dir), str(start)],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                              env={**os.environ, "SPARK_HOME": str(spark_home)},
                               start_new_session=True) as driver:
             assert driver.stdout is not None
             for _ in range(rng.randint(1, 2)):

@@ -38,9 +38,10 @@ pytestmark = [
 class Job:
     """The query's driver program and its child processes."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, spark_home: Path) -> None:
         source = str(Path(__file__).resolve().parents[2] / "src")
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        environment = {**os.environ, "SPARK_HOME": str(spark_home),
+                       "PYSPARK_PYTHON": sys.executable}
         if os.environ.get("SEGLOG_INSTALLED") != "1":
             environment["PYTHONPATH"] = source
         self.log = home / "log"
@@ -119,7 +120,7 @@ def writers(data: Path) -> Iterator[dict[int, int]]:
             thread.join()
 
 
-def test_every_record_once(tmp_path: Path) -> None:
+def test_every_record_once(tmp_path: Path, spark_home: Path) -> None:
     rng = random.Random(SEED)
     for name in ("data", "out"):
         (tmp_path / name).mkdir()
@@ -127,7 +128,7 @@ def test_every_record_once(tmp_path: Path) -> None:
     try:
         with writers(tmp_path / "data") as ends:
             while sum(kills.values()) < KILLS:
-                job = job or Job(tmp_path)
+                job = job or Job(tmp_path, spark_home)
                 deadline = time.monotonic() + 240
                 while "batch" not in job.said() and time.monotonic() < deadline \
                         and job.process.poll() is None:
@@ -143,7 +144,7 @@ def test_every_record_once(tmp_path: Path) -> None:
                 kills[kind] += 1
                 print(f"killed {kind}, {sum(kills.values())} of {KILLS}", flush=True)
         (tmp_path / "stop").touch()
-        job = job or Job(tmp_path)
+        job = job or Job(tmp_path, spark_home)
         assert job.process.wait(timeout=600) == 0, job.said()
         assert "done" in job.said()
     finally:
