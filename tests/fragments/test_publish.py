@@ -112,6 +112,16 @@ def test_a_removed_log_leaves_nothing_to_a_new_one(tmp_path: Path, name: str) ->
     assert [row["value"] for row in rows] == [row["value"] for row in written.rows[old]]
 
 
+def test_topics_whose_long_names_begin_alike(tmp_path: Path) -> None:
+    """The name of a directory that is not yet published has room for 200 characters of them."""
+    rng = random.Random(1)
+    written = Written(tmp_path, partitions=1)
+    written.task({TopicPartition("x" * 240 + name, 0): make_rows(rng, 5) for name in "abc"})
+    written.publish()
+    assert contents(tmp_path) == written.rows and left_over(tmp_path) == []
+    check_sound(tmp_path)
+
+
 def test_many_small_jobs_share_a_segment(tmp_path: Path) -> None:
     """Small micro-batches of a stream do not each make a segment."""
     rng, key = random.Random(1), TopicPartition("a", 0)

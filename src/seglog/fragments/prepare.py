@@ -106,7 +106,10 @@ class Preparation:
 
     def _create(self, key: TopicPartition, fragments: Sequence[Fragment]) -> NewRecords:
         """Creates a partition under a deleted partition's name, so a broker would delete it."""
-        name = delete_dir_name(key, self._job.id)
+        # Long topics are truncated, perhaps to the same name: the number tells them apart.
+        self._count += 1
+        numbered = TopicPartition(f"{self._count}.{key.topic}", key.partition)
+        name = delete_dir_name(numbered, self._job.id)
         place = os.path.join(self._data_dir, name)
         make_directories(place)
         self._directories.add(place)
