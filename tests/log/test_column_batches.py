@@ -68,6 +68,22 @@ def test_arrays_of_numpy_and_lists() -> None:
         assert [record.timestamp for record in found] == [1704067200123, 3]
 
 
+def test_masked_values_are_null() -> None:
+    """A time below a mask was a record's time, and masked texts moved the values of later rows."""
+    mask = [False, True, False]
+    for value in (np.array([b"a", b"bc", b""]), np.array([b"a", b"bc", b""], object)):
+        for times in (np.array([5, 0, 7]), np.array([5, 0, 7], object),
+                      np.array([5000, 0, 7000], "M8[us]")):
+            found = _records(encode_batches({
+                "value": np.ma.array(value, mask=mask), "timestamp": np.ma.array(times, mask=mask)},
+                timestamp=6))
+            assert [record.value for record in found] == [b"a", None, b""]
+            assert [record.timestamp for record in found] == [5, 6, 7]
+    void = np.ma.array(np.array([b"ab", b"c"]).astype("V3"), mask=[False, True])
+    assert [record.value for record in _records(encode_batches({"value": void}))] == [
+        b"ab\0", None]
+
+
 def test_headers_in_lists() -> None:
     rows = [[("a", b"1"), ("ä", None)], None, (), [(b"b", bytearray(b"")), ("", b"2")]]
     found = _records(encode_batches({"value": [b"x"] * 4, "headers": rows}, max_records=3))

@@ -66,8 +66,9 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
     A span is one batch, or as many as fit into `span_bytes` (None: all of them). `data` is an
     object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the records
     (pyarrow, polars, pandas, duckdb, ...); or a mapping of column names to such objects, numpy
-    arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists (times as integers
-    in ms; a row of headers is a sequence of pairs), all of one length; or SelectedRows.
+    arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object; what is masked is null) or
+    lists (times as integers in ms; a row of headers is a sequence of pairs), all of one length; or
+    SelectedRows.
 
     A batch ends before the record that would exceed `max_batch_bytes` (header included, before
     compression; a single record may exceed it) or `max_records`. Every batch begins at offset 0, as
@@ -131,6 +132,9 @@ def _plain_source(name: str, column: Any) -> ColumnSource:
         return _headers(column)
     if not isinstance(column, np.ndarray):
         column = column.to_numpy() if hasattr(column, "to_numpy") else _objects(name, column)
+    if isinstance(column, np.ma.MaskedArray):  # as of duckdb's fetchnumpy
+        nothing: Any = np.datetime64("NaT") if column.dtype.kind == "M" else None
+        column = np.where(np.ma.getmaskarray(column), nothing, column.data)
     if name == "timestamp":
         return _times(name, column)
     if column.dtype == object:
