@@ -35,6 +35,7 @@ from seglog.storage.paths import (
 from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows, members
 from tests.support import reading
 from tests.support.effort import quick_first
+from tests.support.users import without_rights
 
 pa = pytest.importorskip("pyarrow")
 
@@ -282,6 +283,33 @@ def test_a_record_that_is_too_large_leaves_nothing(tmp_path: Path) -> None:
         writer.append(TopicPartition("a", 0), pa.table({"value": [b"small"]}))
         writer.append(TopicPartition("a", 0), pa.table({"value": [b"x" * 2000]}))
     assert left_over(tmp_path) == [job.name("job")]
+
+
+def refuse_before_commit(target: Path, key: TopicPartition, message: str) -> None:
+    """The renames could not be made, after a journal that stops every writer and every broker."""
+    written = Written(target)
+    written.task({key: make_rows(random.Random(4), 5)})
+    with pytest.raises(KafkaStorageError, match=message) as told:
+        written.publish()
+    assert told.value.file == str(target / str(key))
+    written.job.end()
+    assert left_over(target) == []
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("not mounted")],
+                         ids=["file", "link"])
+def test_a_name_that_is_taken_is_refused_before_the_commit(
+        target: Path, make: Callable[[Path], object]) -> None:
+    make(target / "b-0")
+    refuse_before_commit(target, TopicPartition("b", 0), "a link to nothing, has the name of this")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_directory_of_another_user_is_refused_before_the_commit(target: Path) -> None:
+    """Who may write to the data directory may not write to its partitions, which a broker made."""
+    target.chmod(0o777)
+    with without_rights(target):
+        refuse_before_commit(target, TopicPartition("a", 0), "this user may not put new files in")
 
 
 # ---- jobs that died -----------------------------------------------------------------------------

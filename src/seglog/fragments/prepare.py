@@ -7,6 +7,7 @@ other. The last segment is copied first, because a rename is atomic and an appen
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Sequence
@@ -100,8 +101,12 @@ class Preparation:
 
     def add_log(self, key: TopicPartition, fragments: Sequence[Fragment]) -> NewRecords:
         """Prepares new records of one partition, which is created if it is missing."""
-        if os.path.isdir(os.path.join(self._data_dir, str(key))):
-            return self._extend(key, fragments)
+        place = os.path.join(self._data_dir, str(key))
+        if os.path.isdir(place):
+            return self._extend(key, place, fragments)
+        if os.path.lexists(place):
+            raise KafkaStorageError(errno.EEXIST, "a file, or a link to nothing, has the name of "
+                                    "this partition: move it away, or mount its disk", place)
         return self._create(key, fragments)
 
     def _create(self, key: TopicPartition, fragments: Sequence[Fragment]) -> NewRecords:
@@ -152,11 +157,16 @@ class Preparation:
             self._topic_ids[topic] = known
         return known
 
-    def _extend(self, key: TopicPartition, fragments: Sequence[Fragment]) -> NewRecords:
-        place = os.path.join(self._data_dir, str(key))
+    def _extend(self, key: TopicPartition, place: str, fragments: Sequence[Fragment]
+                ) -> NewRecords:
+        # What would stop a rename is found now: after the commit point it stops every writer.
         if os.stat(place).st_dev != os.stat(self._data_dir).st_dev:
             raise KafkaStorageError(f"{place} is on another file system than {self._data_dir}: "
                                     "its files cannot be put in place in one step")
+        if not os.access(place, os.W_OK | os.X_OK,
+                         effective_ids=os.access in os.supports_effective_ids):
+            raise KafkaStorageError(errno.EACCES, "this user may not put new files in the "
+                                    "partition's directory: write as its owner", place)
         with PartitionLog.open(place) as log:
             return self._extend_log(key, place, log, fragments)
 
