@@ -80,6 +80,7 @@ def test_equal_findings_are_one(capsys: Capture) -> None:
 @pytest.mark.parametrize(("code", "facts", "before", "after"), [
     ("checkpoint-malformed", {}, "seglog load --recover replaces a malformed checkpoint",
      "the malformed checkpoint was replaced"),
+    ("commit-unfinished", {}, "seglog load --recover finishes the interrupted commit", ""),
     ("directory-name", {}, "move away what is no partition directory", ""),
     ("meta-properties-malformed", {}, "put the directory's own meta.properties back", ""),
     ("directory-unreadable", {"message": "a system call failed: Permission denied: '/data/t-0'"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 import seglog
+from seglog.cli.main import main
 from seglog.errors import KafkaStorageError
 from seglog.fragments import StreamBatch, check_target
 from seglog.model import TopicPartition
@@ -151,6 +153,29 @@ def test_a_commit_that_finishes_is_finished_only_once(tmp_path: Path) -> None:
         number += 2
     assert number > 5
     assert contents(data_dir) == add(add({}, rows, 2), written.rows, 2)
+
+
+def test_a_report_says_how_an_unfinished_commit_is_finished(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The advice was to move its directory away, which would have lost a part of the commit; and
+    each file of a job, also of a living one, was a file with the name of a partition."""
+    rows, written = prepare(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seglog.fragments.journal._finish", _fail)
+        with pytest.raises(KafkaStorageError, match="the records are committed, but"):
+            written.publish()
+    for verb in (["load"], ["verify"], ["load", "--dry-run"]):
+        assert main([*verb, str(tmp_path)]) == 1
+        told = capsys.readouterr().out
+        assert f"commit-unfinished: {UNFINISHED_COMMIT}: a crash interrupted" in told
+        assert "directory-is-file" not in told and "move away" not in told
+        assert "seglog load --recover finishes the interrupted commit" in told.splitlines()[-1]
+    assert main(["load", "--recover", str(tmp_path)]) == 0
+    assert contents(tmp_path) == add(add({}, rows, 2), written.rows, 2)
+
+
+def _fail(*_: object) -> NoReturn:
+    raise OSError(errno.EIO, "died")
 
 
 def test_a_journal_that_cannot_be_read_stops_every_writer(tmp_path: Path) -> None:

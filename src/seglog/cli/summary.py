@@ -33,6 +33,7 @@ _NO_IDENTITY: Final = frozenset({"meta-properties-missing", "meta-properties-mal
 _ADVICE: Final = {
     "checkpoint-malformed": ("seglog load --recover replaces a malformed checkpoint",
                              "the malformed checkpoint was replaced"),
+    "commit-unfinished": ("seglog load --recover finishes the interrupted commit",) * 2,
     "directory-name": ("move away what is no partition directory",) * 2,
     "meta-properties-malformed": ("put the directory's own meta.properties back",) * 2,
 }

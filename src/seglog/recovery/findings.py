@@ -89,6 +89,7 @@ _KINDS = (
     # The data directory.
     ("directory-unreadable", _E, "a directory cannot be listed", _OFFLINE),
     ("directory-name", _F, "a directory whose name is no topic-partition", _STOP),
+    ("commit-unfinished", _F, "a crash interrupted the commit of a job, such as Spark's", _STOP),
     # LogManager.loadLogs lists directories only; createLogDirectory fails on the file.
     ("directory-is-file", _W, "a file, or a link to nothing, with the name of a partition",
      "ignores it; if it is to create the partition here, the data directory goes offline"),

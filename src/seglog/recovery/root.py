@@ -16,9 +16,9 @@ from seglog.storage.lock_holder import LockHolder, find_holder
 from seglog.storage.meta import MetaProperties, read_meta_properties
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, CLUSTER_METADATA_TOPIC,
-    HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE, DirectoryKind, directory_name_or_none,
-    leads_to_directory, parse_directory_name,
+    HIGH_WATERMARK_CHECKPOINT, JOB_FILE_PREFIX, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE, UNFINISHED_COMMIT,
+    DirectoryKind, directory_name_or_none, leads_to_directory, parse_directory_name,
 )
 from seglog.storage.place import require_data_directory
 
@@ -91,6 +91,8 @@ def read_root(path: str, report: Report, *, is_locked: bool = False) -> RootDire
     names, files = _list(path)
     partitions = _partitions(path, names, report)
     for name in sorted(files):
+        if name.startswith(JOB_FILE_PREFIX):  # and ends in a number, as the name of a partition
+            continue
         parsed = directory_name_or_none(name)
         if parsed is not None and parsed.kind is DirectoryKind.LIVE:
             report(finding("directory-is-file", directory=name))
@@ -127,6 +129,12 @@ def _partitions(path: str, names: list[str], report: Report) -> tuple[PartitionD
     holders: dict[tuple[TopicPartition, DirectoryKind], str] = {}
     for name in names:
         if name == REMOTE_LOG_INDEX_CACHE:
+            continue
+        if name == UNFINISHED_COMMIT:
+            report(finding("commit-unfinished", directory=name, message="a crash interrupted the "
+                           "commit of a job: the next write to this data directory, or `seglog "
+                           "load --recover`, finishes it; without this directory records would be "
+                           "lost"))
             continue
         try:
             parsed = parse_directory_name(os.path.join(path, name))
