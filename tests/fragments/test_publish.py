@@ -351,6 +351,42 @@ def test_a_task_that_ends_after_its_job_says_so_and_leaves_nothing(tmp_path: Pat
     assert left_over(tmp_path) == []
 
 
+def test_an_abort_during_the_commit_leaves_all_or_nothing(
+        target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark aborts a query that is stopped while another process commits it. A commit without the
+    files that the abort had deleted could never be finished, and stopped every writer."""
+    key, outcomes = TopicPartition("a", 0), []
+    for step in itertools.count(1):
+        written = Written(target)
+        written.task({key: make_rows(random.Random(7), 5)})
+        before = contents(target)
+        left = itertools.count(step, -1)
+
+        def end_at_last(call: Callable[..., object], left: Iterator[int], job: Job,
+                        *args: object, **options: object) -> object:
+            if next(left) == 1:
+                job.end()
+            return call(*args, **options)
+
+        with monkeypatch.context() as patch:
+            for name in ("open", "rename", "fsync", "mkdir"):
+                patch.setattr(os, name, partial(end_at_last, getattr(os, name), left, written.job))
+            try:
+                written.publish()
+                outcomes.append("after")
+            except (IllegalStateError, KafkaStorageError) as error:
+                assert "are committed" not in str(error), step
+                outcomes.append("before")
+        written.job.end()
+        check_target(str(target))
+        after = add(before, written.rows)
+        assert contents(target) == (after if outcomes[-1] == "after" else before), step
+        assert left_over(target) == []
+        if next(left) > 0:
+            break
+    assert outcomes == sorted(outcomes, reverse=True) and "before" in outcomes
+
+
 # ---- a full disk --------------------------------------------------------------------------------
 
 @pytest.fixture

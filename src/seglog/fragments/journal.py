@@ -12,11 +12,11 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from seglog.arguments import shown
-from seglog.errors import KafkaStorageError
+from seglog.errors import IllegalStateError, KafkaStorageError
 from seglog.fragments.checked_json import CheckedJson
 from seglog.storage.paths import UNFINISHED_COMMIT
 from seglog.storage.textfile import sync_path, write_file
@@ -33,12 +33,14 @@ _CONTENT: Final = CheckedJson("commit journal", _ADVICE, {"version": int, "moves
                               version=1)
 
 
-def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
+def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move],
+                 is_aborted: Callable[[], bool]) -> None:
     """Makes all renames. After an OSError none is made; after a KafkaStorageError the next process
     that opens the data directory makes the rest.
 
     All sources and their directories must be durable. `prepared` is the journal's hidden name
-    before the commit point. The caller holds the lock of the data directory.
+    before the commit point. The caller holds the lock of the data directory. Raises
+    IllegalStateError, and makes no rename, if the job `is_aborted`: an abort needs no lock.
     """
     journal = os.path.join(data_dir, prepared)
     write_file(journal, _CONTENT.encode(journal, {"version": _CONTENT.version, "moves": moves}))
@@ -46,6 +48,9 @@ def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
     os.mkdir(directory)
     try:
         sync_path(data_dir)
+        # The directory stops later aborts from deleting the files, so none comes after this check.
+        if is_aborted():
+            raise IllegalStateError(f"{data_dir}: this job was aborted during its commit")
         os.rename(journal, os.path.join(directory, _JOURNAL))
     except BaseException:
         with contextlib.suppress(OSError):

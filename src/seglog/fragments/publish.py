@@ -168,7 +168,7 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
     if not os.path.exists(os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)):
         preparation.add_file(CLEAN_SHUTDOWN_FILE, encode_clean_shutdown_marker(_NO_EPOCH))
     preparation.sync()
-    commit_moves(data_dir, job.name("journal"), preparation.moves)
+    commit_moves(data_dir, job.name("journal"), preparation.moves, lambda: job.is_over)
     return {key: (end.first_offset, end.end_offset) for key, end in ends.items() if by_log[key]}
 
 
