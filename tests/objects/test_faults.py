@@ -102,6 +102,20 @@ def test_a_refusal_is_not_asked_again(
     assert len([asked for asked in faulty.asked if asked.method == "GET"]) <= 2
 
 
+@pytest.mark.parametrize("topic", ["orders", "connect-offsets", "orders-500"])
+def test_an_empty_object_costs_one_refused_request(
+        faulty: Faulty, hasty: dict[str, str], topic: str) -> None:
+    """Whatever words and numbers its name has in common with failures that may pass."""
+    path = faulty.root / "data" / f"{topic}-0"
+    with seglog.open(path) as log:
+        log.append(b"a value")
+    assert not next(path.glob("*.index")).stat().st_size
+    with PartitionLog.open(f"s3://data/{topic}-0", storage_options=hasty) as remote:
+        assert [record.value for record in remote.records()] == [b"a value"]
+    asked = [one.method for one in faulty.asked if one.key.endswith("0.index")]
+    assert asked == ["GET", "HEAD"]
+
+
 @pytest.mark.parametrize("change, code", [
     ("gone", "file_missing"), ("grown", "object_changed"), ("cut", "object_changed"),
     ("emptied", "object_changed"), ("rewritten", "object_changed"),

@@ -35,10 +35,12 @@ _CLIENT: Final = frozenset((
     "proxy_url", "timeout", "user_agent",
 ))
 _FLAGS: Final = frozenset(("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"))
-#: Error messages of failures that a retry may resolve.
+#: Error messages of failures that a retry may resolve: of an answer its status alone.
 _PASSING: Final = re.compile(
-    r"50[0234]|429|timed? ?out|connect|reset|closed|incomplete|eof|error sending|decoding|"
+    r"timed? ?out|connect|reset|closed|incomplete|eof|error sending|decoding|"
     r"request or response body|requested \d+\.\.\d+, got", re.IGNORECASE)
+_STATUS: Final = re.compile(r"status code: (\d+)")
+_PASSING_STATUSES: Final = ("429", "500", "502", "503", "504")
 
 
 class ObstoreStore:
@@ -141,10 +143,8 @@ class ObstoreStore:
             raise StoreError("no such object", is_missing=True) from None
         except Exception as error:
             reason = _reason(error, self._options)
-            # obstore has already retried these errors with backoff.
             raise StoreError(reason, may_pass=isinstance(error, exceptions.GenericError)
-                             and _PASSING.search(reason) is not None
-                             and "max_retries" not in reason) from None
+                             and _may_pass(reason)) from None
 
 
 def _version(meta: Mapping[str, Any]) -> ObjectVersion:
@@ -176,6 +176,17 @@ def _reason(error: Exception, options: StorageOptions) -> str:
             text = text.replace(value, "***")
     text = _SIGNED.sub(r"\1=***", text)
     return " ".join(text.split())[:_REASON_MAX].rstrip(": ")
+
+
+def _may_pass(reason: str) -> bool:
+    """Whether a retry may succeed. Before " - " there are the URL and a time, in which any word and
+    number may occur."""
+    if "max_retries" in reason:  # obstore has already retried it, with backoff
+        return False
+    cause = reason.partition(" - ")[2] or reason
+    status = _STATUS.search(cause)
+    return _PASSING.search(cause) is not None if status is None else \
+        status[1] in _PASSING_STATUSES
 
 
 _SECRET_MIN: Final = 4
