@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,10 @@ from seglog import PartitionLog
 from seglog.arrow import decode_range
 from seglog.errors import KafkaStorageError
 from tests.objects.faulty import Asked, Faulty
+from tests.objects.server import options_of
 from tests.support.effort import quick_first
 from tests.support.reading import rows_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 URL = "s3://data/orders-0"
 FAULTS = (500, 502, 503, 429, "reset", "cut", "short", "stall")
@@ -176,3 +180,24 @@ def test_a_stream_that_is_left_stops_asking(faulty: Faulty, hasty: dict[str, str
     faulty.asked.clear()
     read(hasty, batch_rows=1, threads=2)
     assert 0 < asked < len(faulty.asked)
+
+
+@pytest.mark.parametrize("silent", ["", "0.log", "0.index"], ids=["list", "log", "index"])
+def test_ctrl_c_while_a_store_is_silent(faulty: Faulty, silent: str) -> None:
+    """It ends a reader at once, and not when the client has given up."""
+    with seglog.open(faulty.root / "data" / "orders-0") as log:
+        log.append(b"a value")
+    options = {name.upper(): value for name, value in options_of(faulty.port).items()}
+    faulty.stall_seconds = 2 * PATIENCE
+    faulty.fault = lambda asked: "stall" if asked.key.endswith(silent) and (
+        bool(asked.key) == bool(silent)) else None
+    with subprocess.Popen([sys.executable, "-m", "seglog", "cat", "-e", URL],
+                          env={**os.environ, **options}, stderr=subprocess.PIPE) as reader:
+        try:
+            wait_for(lambda: any(map(faulty.fault, faulty.asked)))
+            reader.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            assert reader.communicate(timeout=PATIENCE) == (None, b"")
+        finally:
+            reader.kill()
+    assert reader.returncode == 130 and time.monotonic() - began < 20

@@ -6,14 +6,17 @@ import atexit
 import errno
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
 
 from seglog.errors import KafkaStorageError
+from seglog.objects.directory_store import DirectoryStore
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import Block, ObjectStore, ObjectVersion, StoreError
 
@@ -23,6 +26,8 @@ _T = TypeVar("_T")
 
 #: Concurrent requests of the process; each waits in a thread, without the GIL.
 THREADS: Final = 32
+#: The end of the process waits so long for requests under way, which may be silent for a minute.
+_END_SECONDS: Final = 1.0
 _PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
 _FIRST_BYTES: Final = 1 << 20
 
@@ -37,6 +42,7 @@ class Requests:
 
     def __init__(self, store: ObjectStore, options: StorageOptions) -> None:
         self._store, self._options = store, options
+        self._is_local = isinstance(store, DirectoryStore)
 
     def list(self, prefix: str, url: str) -> tuple[dict[str, ObjectVersion], list[str]]:
         """The objects and prefixes directly below a prefix; others in the answer are ignored."""
@@ -119,7 +125,10 @@ class Requests:
         pause = _PAUSE_FIRST
         for attempt in range(self._options.max_retries + 1):
             try:
-                return ask()
+                if self._is_local or threading.current_thread() is not threading.main_thread():
+                    return ask()
+                # Clients look at no signal while they wait. Here Ctrl-C arrives.
+                return in_background(ask).result()
             except StoreError as failure:
                 if failure.is_missing:
                     raise _error(errno.ENOENT, "no such object, or no longer", url, position,
@@ -164,20 +173,60 @@ def _error(number: int, reason: str, url: str, position: int, code: str, expecte
 
 # ---- threads
 
-_executor: ThreadPoolExecutor | None = None
-_owner = -1
+class _Pool:
+    """Daemon threads: the end of a process waits for those of a ThreadPoolExecutor."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._idle, self._count = 0, 0
+        self._lock = threading.Lock()
+        self._futures: set[Future[Any]] = set()
+
+    def submit(self, ask: Callable[[], _T]) -> Future[_T]:
+        future: Future[_T] = Future()
+        with self._lock:
+            self._futures.add(future)
+            self._tasks.put((future, ask))
+            if self._idle:
+                self._idle -= 1
+            elif self._count < THREADS:
+                self._count += 1
+                threading.Thread(target=self._work, daemon=True,
+                                 name=f"seglog-request-{self._count}").start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, ask = self._tasks.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(ask())
+                except BaseException as error:
+                    future.set_exception(error)
+            with self._lock:
+                self._futures.discard(future)
+                self._idle += 1
+            del future, ask  # an idle thread keeps no block
+
+    def stop(self) -> None:
+        """Waits a little for running requests: a client should not be in native code when the
+        interpreter ends."""
+        wait([future for future in list(self._futures) if not future.cancel()], _END_SECONDS)
+
+
+_pool: _Pool | None = None
 
 
 def in_background(ask: Callable[[], _T]) -> Future[_T]:
     """Runs `ask` on a pool thread. The pool starts on first use."""
-    global _executor, _owner
-    if _executor is None or _owner != os.getpid():  # a forked child has no pool threads
-        _executor = ThreadPoolExecutor(THREADS, thread_name_prefix="seglog-request")
-        _owner = os.getpid()
-    return _executor.submit(ask)
+    global _pool
+    if _pool is None or _pool.owner != os.getpid():  # a forked child has no pool threads
+        _pool = _Pool()
+    return _pool.submit(ask)
 
 
 @atexit.register
 def _stop() -> None:
-    if _executor is not None and _owner == os.getpid():
-        _executor.shutdown(wait=False, cancel_futures=True)
+    if _pool is not None and _pool.owner == os.getpid():
+        _pool.stop()
