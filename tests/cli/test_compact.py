@@ -182,6 +182,17 @@ def test_settings(root: Path, capsys: Capture) -> None:
     assert rows(root / "__consumer_offsets-0") == KEPT
 
 
+@pytest.mark.parametrize("factor", ["NaN", "0", "-1", "Infinity", "20"])
+def test_any_load_factor(root: Path, capsys: Capture, factor: str) -> None:
+    """Kafka takes any number. Nothing is cleaned if the map has room for no key."""
+    given = "--config", f"log.cleaner.io.buffer.load.factor={factor}"
+    planned, = compacted(capsys, root, "--dry-run", *given)["partitions"]
+    found, = compacted(capsys, root, *given)["partitions"]
+    end = 8 if factor in ("Infinity", "20") else 0
+    assert planned["compaction"]["end_offset"] == found["compaction"]["end_offset"] == end
+    assert planned["compaction"]["is_map_full"] == (end == 0)
+
+
 def test_the_text(root: Path) -> None:
     done = run_seglog("compact", str(root), "--dry-run")
     out = done.out.decode()

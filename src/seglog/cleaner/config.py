@@ -29,8 +29,10 @@ class CleanerConfig:
     @classmethod
     def of(cls, broker: BrokerConfig) -> Self:
         """The cleaner's settings from those of a broker."""
+        # Kafka takes any number, also NaN, which counts as 0 to it.
+        load_factor = min(max(0.0, broker.log_cleaner_io_buffer_load_factor), 1.0)
         return cls(broker.log_cleaner_threads, broker.log_cleaner_dedupe_buffer_size,
-                   broker.log_cleaner_io_buffer_load_factor, broker.log_cleaner_io_buffer_size,
+                   load_factor, broker.log_cleaner_io_buffer_size,
                    broker.message_max_bytes, broker.log_cleaner_io_max_bytes_per_second,
                    broker.log_cleaner_backoff_ms)
 

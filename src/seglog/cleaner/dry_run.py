@@ -87,7 +87,7 @@ def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int,
     with log.lock:
         bases = log_segments(log, 0, end)
         last_records = log.last_records_of_active_producers()
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for base, following in zip(bases, [*bases[1:], None], strict=False):
         with cleaner.open_source(log, base) as source:
             round_.clean_into(_Counting(found, base), source, following, last_records)
     found.size_before, found.size_after = stats.bytes_read, stats.bytes_written
