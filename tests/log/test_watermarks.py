@@ -286,6 +286,21 @@ def test_a_copied_active_segment_is_rolled_before_it_goes(path: Path) -> None:
     assert log.delete_old_segments() == 0 and bases(log) == [4]
 
 
+def test_what_is_stable_does_not_stay_in_a_segment_that_goes(path: Path) -> None:
+    """A transaction counts from the log's start, as far as a batch holds that: the batch of offset
+    1, which is inside it, leaves the disk."""
+    log = open_log(path, tiered=True, local_retention_ms="0", retention_ms="100000")
+    log.append_as_leader(batch(2, producer=5, sequence=0, is_transactional=True), 0)
+    log.update_high_watermark(2)
+    log.update_log_start_offset_from_remote_tier(1)
+    assert log.last_stable_offset == 0
+    log.context.time.sleep(10_000)
+    log.update_highest_offset_in_remote_storage(1)
+    assert log.delete_old_segments() == 1 and bases(log) == [2]
+    log.update_high_watermark(2)
+    assert log.last_stable_offset == log.log_start_offset == 1
+
+
 @pytest.mark.parametrize(("copied", "count", "pending"), [
     (-1, 4, 0), (1, 3, 2), (2, 3, 3), (3, 2, 4), (6, 1, 7), (7, 0, 8)])
 def test_what_is_not_copied_yet(path: Path, copied: int, count: int, pending: int) -> None:

@@ -226,6 +226,7 @@ class Watermarks:
         with local.lock:
             if offset > self.local_log_start_offset:
                 self.local_log_start_offset = offset
+                self._known_unstable = _UNKNOWN  # it may have been in a deleted segment
                 _logger.info(local.log_text(f"Incremented local log start offset to {offset} due "
                                             "to reason "
                                             f"{StartOffsetReason.SEGMENT_DELETION.value}"))
