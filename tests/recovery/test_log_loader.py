@@ -63,7 +63,8 @@ def names(path: Path, *suffixes: str) -> list[str]:
 
 
 @pytest.mark.parametrize("first", [9, 10, 11])
-def test_a_split_replaces_the_segment_by_those_of_its_batches(tmp_path: Path, first: int) -> None:
+def test_a_split_replaces_the_segment_by_those_of_its_batches(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, first: int) -> None:
     """LogLoader.recoverLog; the old segment stays only where a new one has its base offset."""
     path = written(tmp_path / "t-0", {10: at(first) + at(first + FAR)})
     log = load(path)
@@ -73,7 +74,9 @@ def test_a_split_replaces_the_segment_by_those_of_its_batches(tmp_path: Path, fi
     assert [(path / name(base, ".log")).read_bytes() for base in bases] == [at(one)
                                                                            for one in bases]
     assert names(path, ".log.deleted") == [name(10, ".log.deleted")]
-    log.delete_removed()
+    with caplog.at_level("INFO", "seglog.UnifiedLog"):
+        log.delete_removed()
+    assert f"Deleted log {path / name(10, '.log.deleted')}." in caplog.messages
     assert not names(path, ".deleted") and log.log_end_offset == first + FAR + 1
     log.close()
 

@@ -23,7 +23,7 @@ from seglog.log.scheduler import Time
 from seglog.log.active_segment import ActiveSegment
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.log_files import LogFiles
-from seglog.recovery.segment_files import SEGMENT_FILES, SegmentFiles
+from seglog.recovery.segment_files import SEGMENT_FILES, TOLD_FILES, SegmentFiles
 from seglog.storage.paths import FileKind, FileState, file_name
 
 __all__ = ["LocalLog", "Reason"]
@@ -34,7 +34,6 @@ Reason: TypeAlias = Callable[[Sequence[SegmentFiles]], None]
 _logger = logging.getLogger("seglog.LocalLog")
 _unified_logger = logging.getLogger("seglog.UnifiedLog")
 _INT64_MAX = 2**63 - 1
-_KINDS = ("log", "offset index", "time index", "transaction index")
 
 
 class LocalLog:
@@ -404,7 +403,7 @@ class LocalLog:
                      ", ".join(one.describe() for one in segments))
         with self.guarded(f"Error while deleting segments for {self.topic_partition}"):
             for segment in segments:
-                for name, what in zip(segment.names(FileState.DELETED), _KINDS, strict=True):
+                for name, what in zip(segment.names(FileState.DELETED), TOLD_FILES, strict=True):
                     path = os.path.join(self.path, name)
                     if self.disk.delete(name):
                         _logger.info("Deleted %s %s.", what, path)

@@ -18,12 +18,14 @@ from seglog.recovery.segment_recovery import SegmentRecovery
 from seglog.recovery.next_offset import find_offset, next_offset_from, opened_log, whole_headers
 from seglog.storage.paths import FileKind, FileState, file_names
 
-__all__ = ["SEGMENT_FILES", "SegmentFiles"]
+__all__ = ["SEGMENT_FILES", "TOLD_FILES", "SegmentFiles"]
 
 _logger = logging.getLogger("seglog.LogSegment")
 
 #: In the order in which Kafka renames and deletes them.
 SEGMENT_FILES: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+#: What messages call them.
+TOLD_FILES: Final = ("log", "offset index", "time index", "transaction index")
 
 
 class SegmentFiles:
