@@ -170,3 +170,19 @@ def test_a_directory_in_the_place_of_an_older_index(golden: Path, tmp_path: Path
         index.mkdir()
     assert by_kafka(*theirs) == ["plain-none-0", "txn-0"]
     assert by_us(*ours) == ["plain-none-0"]
+
+
+@pytest.mark.usefixtures("kafka_lib")
+@pytest.mark.parametrize("name", quick_first([
+    CHECKPOINTS[0], "meta.properties", "txn-0/partition.metadata",
+    "txn-0/leader-epoch-checkpoint"], 1))
+def test_a_link_in_the_place_of_a_text(golden: Path, tmp_path: Path, name: str) -> None:
+    """Kafka follows it."""
+    theirs, ours = (two_directories(golden, tmp_path / who) for who in ("kafka", "ours"))
+    for root in (theirs[0], ours[0]):
+        (root / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
+        (root / CHECKPOINTS[0]).write_text("0\n0\n")
+        (root / name).rename(root.with_name("elsewhere"))
+        (root / name).symlink_to(root.with_name("elsewhere"))
+    assert by_kafka(*theirs) == ["plain-none-0", "txn-0"]
+    assert by_us(*ours) == ["plain-none-0"]
