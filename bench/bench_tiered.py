@@ -26,7 +26,7 @@ from seglog.tiered import (
     RemoteLogSegmentMetadata, RemoteTree, TopicIdPartition, open_bucket,
 )
 from seglog.tiered.aiven_writer import zstd_frame
-from seglog.tiered.storage_manager import WritableLayout
+from seglog.tiered.plain_layout import WritableLayout
 from tests.kafka import harness as real
 from tests.kafka.tiering_broker import tiering
 

@@ -29,7 +29,7 @@ from seglog.tiered import (
     LOCAL_TIERED_STORAGE, AivenWriter, LayoutStorageManager, LogSegmentData, RemoteLogSegmentId,
     RemoteLogSegmentMetadata, RemoteTree, TopicIdPartition, open_bucket,
 )
-from seglog.tiered.storage_manager import WritableLayout
+from seglog.tiered.plain_layout import WritableLayout
 from tests.tiered.conftest import Tiered, read
 from tests.tiered.conftest import tiered as tiered  # the fixture
 from tests.tiered.test_storage_manager import announced, check, data_of

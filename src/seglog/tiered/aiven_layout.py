@@ -64,7 +64,7 @@ class AivenLayout(SurvivesFork, PlainLayout):
         return f"AivenLayout({sorted(self.keys)}, {self.prefix!r})"
 
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """See Layout."""
+        """See PlainLayout."""
         return [replace(one, size=None) for one in super().segments(tree, partition)]
 
     def stem(self, metadata: RemoteLogSegmentMetadata) -> str:
@@ -75,7 +75,7 @@ class AivenLayout(SurvivesFork, PlainLayout):
                 f"{id_text(metadata.remote_log_segment_id.id)}")
 
     def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
-        """See Layout. Reads the manifest, unless it is known."""
+        """See PlainLayout. Reads the manifest, unless it is known."""
         stem = self.stem(metadata)
         manifest = StoredObject(f"{stem}.{MANIFEST}", ObjectVersion(0))  # read at any size
         self.manifest(tree, announced_segment(metadata, {MANIFEST: manifest}, None))
@@ -84,7 +84,7 @@ class AivenLayout(SurvivesFork, PlainLayout):
         return announced_segment(metadata, {MANIFEST: manifest, **objects}, None)
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
-        """See Layout: from the manifest."""
+        """See PlainLayout: from the manifest."""
         manifest = self.manifest(tree, segment)
         return replace(
             segment, size=manifest.chunks.file_size,
@@ -92,7 +92,7 @@ class AivenLayout(SurvivesFork, PlainLayout):
             max_timestamp_ms=manifest.max_timestamp_ms, epochs=manifest.epochs)
 
     def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
-        """See Layout. A log that is neither compressed nor encrypted is read directly."""
+        """See PlainLayout. A log that is neither compressed nor encrypted is read directly."""
         manifest, log = self.manifest(tree, segment), segment.objects[LOG]
         chunks, path = manifest.chunks, tree.path(log.key)
         announced = segment.announced
@@ -113,13 +113,13 @@ class AivenLayout(SurvivesFork, PlainLayout):
         return ChunkedLog(tree, log, chunks, partial(_decode, key, manifest.compression))
 
     def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
-        """See Layout: only the manifest or the metadata topic know whether there is a transaction
-        index."""
+        """See PlainLayout: only the manifest or the metadata topic know whether there is a
+        transaction index."""
         return kind is not IndexType.TRANSACTION or segment.announced is None or \
             not segment.announced.txn_idx_empty
 
     def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
-        """See Layout."""
+        """See PlainLayout."""
         manifest, stored = self.manifest(tree, segment), segment.objects[INDEXES]
         part = manifest.indexes.get(kind)
         if part is None:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from seglog.errors import IllegalArgumentError
 from seglog.storage import codecs
 from seglog.tiered.aiven_layout import INDEXES, MANIFEST, AivenLayout
-from seglog.tiered.plain_layout import LOG
+from seglog.tiered.plain_layout import LOG, WritableLayout
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, id_text
 from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
@@ -29,7 +29,7 @@ _CHUNK_BYTES_MAX: Final = 1_073_741_823
 _SUFFIXES: Final = (MANIFEST, INDEXES, LOG)
 
 
-class AivenWriter(AivenLayout):
+class AivenWriter(AivenLayout, WritableLayout):
     """`chunk_size` (4 MiB) is the plug-in's `chunk.size`, `compression` its `compression.enabled`.
     With `key_id`, one of `keys`, segments are encrypted.
 

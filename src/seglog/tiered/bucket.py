@@ -23,7 +23,7 @@ from seglog.tiered.plain_layout import (
     LOCAL_TIERED_STORAGE, LOCAL_TIERED_STORAGE_DIRECTORY, PINTEREST, PlainLayout, id_of,
 )
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
-from seglog.tiered.remote_segment import Layout, RemotePartition
+from seglog.tiered.remote_segment import RemotePartition
 from seglog.tiered.remote_tree import ListedTree, RemoteTree
 from seglog.tiered.segment_selection import TierFinding
 from seglog.tiered.tiered_files import TieredFiles
@@ -31,7 +31,7 @@ from seglog.tiered.tiered_files import TieredFiles
 __all__ = ["Bucket", "open_bucket", "tiered_files"]
 
 
-def open_bucket(path: str | os.PathLike[str], *, layout: str | Layout | None = None,
+def open_bucket(path: str | os.PathLike[str], *, layout: str | PlainLayout | None = None,
                 keys: Mapping[str, str | bytes] | None = None,
                 metadata: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
                 storage_options: Mapping[str, str] | None = None) -> Bucket:
@@ -83,7 +83,7 @@ class Bucket(SurvivesFork):
     `open_data_dir(path, remote=bucket)` also read local segments.
     """
 
-    def __init__(self, tree: RemoteTree, layout: Layout, metadata: MetadataSource | None,
+    def __init__(self, tree: RemoteTree, layout: PlainLayout, metadata: MetadataSource | None,
                  listed: ListedTree | None = None) -> None:
         self.tree, self.layout, self.metadata = tree, layout, metadata
         self._listed = listed
@@ -184,12 +184,12 @@ class Bucket(SurvivesFork):
 
 
 def _layout(tree: RemoteTree, name: str | None, keys: Mapping[str, str | bytes] | None
-            ) -> tuple[RemoteTree, Layout]:
+            ) -> tuple[RemoteTree, PlainLayout]:
     """The layout of that name, or the one detected from the names in the tree."""
     if name is not None and "{" in name:
         return tree, PlainLayout("pattern", name)
     layouts = (LOCAL_TIERED_STORAGE, AivenLayout(keys), PINTEREST)
-    known: dict[str, Layout] = {one.name: one for one in layouts}
+    known: dict[str, PlainLayout] = {one.name: one for one in layouts}
     if name is not None and name not in known:
         raise IllegalArgumentError(f"layout {name!r} is neither {', '.join(known)} nor a pattern "
                                    "with fields in braces")

@@ -18,8 +18,9 @@ from seglog.model import EpochEntry
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.segment import LogSegment
 from seglog.tiered.known_facts import KnownFacts
+from seglog.tiered.plain_layout import PlainLayout
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
-from seglog.tiered.remote_segment import Layout, RemotePartition, RemoteSegment
+from seglog.tiered.remote_segment import RemotePartition, RemoteSegment
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 from seglog.tiered.segment_selection import (
@@ -74,8 +75,8 @@ class _Unusable:
 class PartitionCatalog:
     """Finds the segments of one partition. For one thread."""
 
-    def __init__(self, tree: RemoteTree, layout: Layout, reader: Reader, known: KnownFacts
-                 ) -> None:
+    def __init__(self, tree: RemoteTree, layout: PlainLayout, reader: Reader,
+                 known: KnownFacts) -> None:
         """`known` are the facts of earlier listings of the partition."""
         self._tree, self._layout, self._reader, self._known = tree, layout, reader, known
         known.begin()

@@ -1,9 +1,10 @@
-"""Layouts that store each file of a segment unchanged: Kafka's LocalTieredStorage, Pinterest's, and
-any that a name pattern describes."""
+"""How plug-ins name and store the objects of segments, and the layouts that store each file
+unchanged: Kafka's LocalTieredStorage, Pinterest's, and any that a name pattern describes."""
 
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
 __all__ = ["LOCAL_TIERED_STORAGE", "LOCAL_TIERED_STORAGE_DIRECTORY", "PINTEREST",
-           "LocalTieredLayout", "PlainLayout", "id_of"]
+           "LocalTieredLayout", "PlainLayout", "WritableLayout", "id_of"]
 
 #: The directory that LocalTieredStorage creates in the configured one.
 LOCAL_TIERED_STORAGE_DIRECTORY: Final = "kafka-tiered-storage"
@@ -41,10 +42,13 @@ _KINDS: Final = {
 
 
 class PlainLayout:
-    """Objects whose names follow a pattern, each with the bytes of one file.
+    """Objects whose names follow a pattern, each with the bytes of one file; the base of all
+    layouts. Picklable, for any thread.
 
-    `{kind}` is log, index, timeindex, txnindex, snapshot or leader_epoch_checkpoint; objects of
-    other kinds are ignored. A segment counts if its log and the files of `required` kinds exist.
+    `name` is that by which a caller chooses it. `{kind}` is log, index, timeindex, txnindex,
+    snapshot or leader_epoch_checkpoint; objects of other kinds are ignored. A segment counts if its
+    log and the files of `required` kinds exist. Errors are KafkaStorageError (a request failed, or
+    an object is invalid) with object, byte and `code`.
     """
 
     def __init__(self, name: str, pattern: str | NamePattern, required: tuple[str, ...] = ()
@@ -60,7 +64,7 @@ class PlainLayout:
         return f"PlainLayout({self.name!r}, {self.pattern.text!r})"
 
     def recognises(self, tree: RemoteTree) -> bool:
-        """See Layout: the first directory with a log decides."""
+        """Whether there is an object with such a name: the first directory with a log decides."""
         for directory, fields in self.pattern.directories(tree):
             if any(found["kind"] == LOG for found, _, _ in self.pattern.files(
                     tree, directory, fields)):
@@ -68,7 +72,7 @@ class PlainLayout:
         return False
 
     def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
-        """See Layout."""
+        """The partitions that have objects, in order."""
         return sorted((RemotePartition(fields["topic"], int(fields["partition"]),
                                        id_of(fields.get("topic_id")), directory)
                        for directory, fields in self.pattern.directories(tree)
@@ -76,7 +80,8 @@ class PlainLayout:
 
     def partition_named(self, topic_partition: TopicPartition, topic_id: bytes
                         ) -> RemotePartition | None:
-        """See Layout: only of names with ids, which plug-ins write. Others may write 007."""
+        """The place of a partition, whether or not it has objects; None if the names do not tell
+        it, as those without ids: others than plug-ins may write 007. Requests nothing."""
         topic, partition = topic_partition.topic, topic_partition.partition
         directory = self.pattern.directory({"topic": topic, "partition": str(partition),
                                             "topic_id": id_text(topic_id)})
@@ -84,13 +89,14 @@ class PlainLayout:
             RemotePartition(topic, partition, topic_id, directory)
 
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """See Layout."""
+        """The complete segments of a partition, by start offset. Lists names once, reads no
+        content."""
         return [one for one in self.listed(tree, partition)
                 if LOG in one.objects and one.objects[LOG].version.size
                 and all(kind in one.objects for kind in self.required)]
 
     def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """See Layout."""
+        """As `segments`, including incomplete ones."""
         # Two names may have the same numbers: 0.log and 00.log are logs of two segments.
         groups: dict[tuple[int, bytes, str, str, int], dict[str, StoredObject]] = {}
         counts: Counter[tuple[str, str, str]] = Counter()
@@ -107,28 +113,35 @@ class PlainLayout:
                 for (start, segment_id, _, _, _), objects in sorted(groups.items())]
 
     def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
-        """See Layout: a pattern need not have the ids."""
+        """The segment by the names of its objects; None where names do not follow from metadata:
+        a pattern need not have the ids.
+
+        Without a listing: the number of objects does not matter, nor whether the store lists an
+        object later than it has it. KafkaStorageError, with code file_missing where an object that
+        the segment needs is absent.
+        """
         return None
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
-        """See Layout: only names and sizes are known."""
+        """The segment with the facts from its objects: size, and if the layout has them the end
+        offset, largest timestamp and leader epochs."""
         return replace(segment, size=segment.objects[LOG].version.size)
 
     def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
-        """See Layout."""
+        """The log of a segment, decoded if it is compressed or encrypted."""
         log = segment.objects[LOG]
         return tree.files.open_log(tree.path(log.key), log.version)
 
     def log_path(self, tree: RemoteTree, segment: RemoteSegment) -> str:
-        """See Layout."""
+        """The name of the log in errors."""
         return tree.path(segment.objects[LOG].key)
 
     def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
-        """See Layout."""
+        """Whether such an index may exist."""
         return _KINDS[kind] in segment.objects
 
     def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
-        """See Layout."""
+        """The content of an index; None if there is none."""
         stored = segment.objects.get(_KINDS[kind])
         if stored is None:
             return None
@@ -147,7 +160,25 @@ class PlainLayout:
         return found[0]
 
 
-class LocalTieredLayout(PlainLayout):
+class WritableLayout(PlainLayout, ABC):
+    """A layout in which segments can be written."""
+
+    @abstractmethod
+    def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+              ) -> bytes | None:
+        """Writes the objects of a segment; the last one makes it count. Returns custom metadata, if
+        the layout has any."""
+
+    @abstractmethod
+    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
+        """See PlainLayout."""
+
+    @abstractmethod
+    def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
+        """Every key that `write` may have written, first the one that makes the segment count."""
+
+
+class LocalTieredLayout(WritableLayout):
     """Kafka's LocalTieredStorage, which can also be written."""
 
     def __init__(self) -> None:
@@ -184,7 +215,7 @@ class LocalTieredLayout(PlainLayout):
             tree.write(f"{stem}.{_KINDS[kind]}", content)
 
     def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
-        """See Layout: one request, for the log."""
+        """See PlainLayout: one request, for the log."""
         stem = self._stem(metadata)
         log = StoredObject(f"{stem}.{LOG}", tree.version(f"{stem}.{LOG}"))
         objects = {kind: StoredObject(f"{stem}.{kind}", ObjectVersion(0))

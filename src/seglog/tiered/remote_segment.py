@@ -1,25 +1,22 @@
-"""A segment of a remote tier as its objects show it, and the protocol of layouts."""
+"""A segment of a remote tier as its objects show it."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from seglog.errors import KafkaStorageError
-from seglog.model import TopicPartition
-from seglog.objects.store import Block, ObjectVersion
+from seglog.objects.store import ObjectVersion
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX
-from seglog.storage.log_store import LogFile
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX
 from seglog.tiered.remote_records import (
     RemoteLogSegmentMetadata, SegmentLeaderEpochs, id_text,
 )
 from seglog.tiered.remote_storage import IndexType
-from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["Layout", "RemotePartition", "RemoteSegment", "StoredObject", "announced_segment",
+__all__ = ["RemotePartition", "RemoteSegment", "StoredObject", "announced_segment",
            "check_index_size", "index_bytes_max"]
 
 #: Larger than any index that Kafka writes, because objects in a bucket may have any size.
@@ -81,59 +78,6 @@ def announced_segment(metadata: RemoteLogSegmentMetadata, objects: Mapping[str, 
     return RemoteSegment(
         metadata.start_offset, metadata.remote_log_segment_id.id, objects, metadata.end_offset,
         metadata.max_timestamp_ms, metadata.segment_leader_epochs, size, metadata)
-
-
-class Layout(Protocol):
-    """How a plug-in names and stores the objects of segments. Picklable, for any thread.
-
-    Errors are KafkaStorageError (a request failed, or an object is invalid) with object, byte and
-    `code`.
-    """
-
-    #: The name by which a caller chooses it.
-    name: str
-
-    def recognises(self, tree: RemoteTree) -> bool:
-        """Whether there is an object with such a name."""
-
-    def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
-        """The partitions that have objects, in order."""
-
-    def partition_named(self, topic_partition: TopicPartition, topic_id: bytes
-                        ) -> RemotePartition | None:
-        """The place of a partition, whether or not it has objects; None if the names do not tell
-        it. Requests nothing."""
-
-    def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """The complete segments of a partition, by start offset. Lists names once, reads no
-        content."""
-
-    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """As `segments`, including incomplete ones."""
-
-    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
-        """The segment by the names of its objects; None where names do not follow from metadata.
-
-        Without a listing: the number of objects does not matter, nor whether the store lists an
-        object later than it has it. KafkaStorageError, with code file_missing where an object that
-        the segment needs is absent.
-        """
-
-    def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
-        """The segment with the facts from its objects: size, and if the layout has them the end
-        offset, largest timestamp and leader epochs."""
-
-    def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
-        """The log of a segment, decoded if it is compressed or encrypted."""
-
-    def log_path(self, tree: RemoteTree, segment: RemoteSegment) -> str:
-        """The name of the log in errors."""
-
-    def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
-        """Whether such an index may exist."""
-
-    def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
-        """The content of an index; None if there is none."""
 
 
 def index_bytes_max(kind: IndexType) -> int:

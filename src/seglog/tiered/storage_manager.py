@@ -6,7 +6,7 @@ import io
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from seglog.errors import (
     ConfigError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
@@ -16,33 +16,19 @@ from seglog.objects.directory_store import make_durable_directories
 from seglog.objects.store import Block
 from seglog.objects.urls import is_url
 from seglog.storage.log_store import LogFile
-from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, LOCAL_TIERED_STORAGE_DIRECTORY
+from seglog.tiered.plain_layout import (
+    LOCAL_TIERED_STORAGE, LOCAL_TIERED_STORAGE_DIRECTORY, WritableLayout,
+)
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
-from seglog.tiered.remote_segment import Layout, RemoteSegment
 from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["LayoutStorageManager", "WritableLayout"]
+__all__ = ["LayoutStorageManager"]
 
 _logger = logging.getLogger("seglog.LayoutStorageManager")
 
 #: What a stream reads ahead.
 _FETCH_BYTES = 1 << 20
-
-
-class WritableLayout(Layout, Protocol):
-    """A layout in which segments can be written."""
-
-    def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
-              ) -> bytes | None:
-        """Writes the objects of a segment; the last one makes it count. Returns custom metadata, if
-        the layout has any."""
-
-    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
-        """See Layout."""
-
-    def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
-        """Every key that `write` may have written, first the one that makes the segment count."""
 
 
 class LayoutStorageManager:
