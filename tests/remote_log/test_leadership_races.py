@@ -13,7 +13,7 @@ from threading import Event, Thread, Timer
 import pytest
 
 from seglog.errors import RemoteMetadataTimeoutError, RemoteStorageError
-from seglog.remote_log.copy_task import CopyQuota, CopyTask
+from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.partition_tasks import PartitionTasks
 from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask
@@ -62,7 +62,7 @@ def test_the_tasks_of_a_topic_leave_the_next_one_of_its_name_alone(
         "retention.ms": 1, "local.retention.ms": 1})
     tiering.clock.set_current_time_ms(NOW_MS + 10)
     context = tiering.tiering._tasks._context
-    task = (CopyTask(context, ID_KEY, CopyQuota(tiering.tiering.copy_quota))
+    task = (CopyTask(context, ID_KEY, tiering.tiering.copy_quota)
             if kind is CopyTask else kind(context, ID_KEY))
     task.run()
     log = tiering.log

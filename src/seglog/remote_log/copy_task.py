@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from dataclasses import dataclass
 
 from seglog.errors import (
@@ -26,34 +25,7 @@ from seglog.tiered.remote_records import (
 from seglog.tiered.remote_storage import LogSegmentData
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
-__all__ = ["CopyQuota", "CopyTask"]
-
-_QUOTA_WAIT_SECONDS = 1.0
-
-
-class CopyQuota:
-    """The quota that all copy tasks wait for, one after the other."""
-
-    def __init__(self, quota: RemoteQuota) -> None:
-        self.quota = quota
-        self._turn = threading.Lock()
-
-    def take(self, size: int, cancelled: threading.Event) -> None:
-        """Waits until `size` bytes may be copied. Raises TaskCancelled, also while other tasks wait
-        before this one."""
-        while not self._turn.acquire(timeout=_QUOTA_WAIT_SECONDS):
-            if cancelled.is_set():
-                raise TaskCancelled
-        try:
-            while (throttle_ms := self.quota.throttle_ms()) > 0:
-                self.quota.throttle_times.record(throttle_ms)
-                if cancelled.wait(_QUOTA_WAIT_SECONDS):
-                    break
-            if cancelled.is_set():
-                raise TaskCancelled
-            self.quota.record(size)
-        finally:
-            self._turn.release()
+__all__ = ["CopyTask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +41,7 @@ class _Candidate:
 class CopyTask(RemoteLogTask):
     """Copies the segments below the last stable offset, but never the active one."""
 
-    def __init__(self, context: TaskContext, key: TopicIdPartition, quota: CopyQuota) -> None:
+    def __init__(self, context: TaskContext, key: TopicIdPartition, quota: RemoteQuota) -> None:
         super().__init__(context, key)
         self._quota = quota
         self._directory: str | None = None
@@ -104,7 +76,8 @@ class CopyTask(RemoteLogTask):
                 self.say(logging.INFO, "Skipping copying log segments as the current task state is "
                          "changed, cancelled: true")
                 return
-            self._quota.take(candidate.size, self._cancelled)
+            if not self._quota.take(candidate.size, self._cancelled):
+                raise TaskCancelled
             segment_id = RemoteLogSegmentId.generate_new(self.key)
             self.context.being_copied.add(segment_id)
             path = log.path

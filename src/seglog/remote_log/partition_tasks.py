@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterable
 
 from seglog.log.scheduler import ScheduledTask, Scheduler
-from seglog.remote_log.copy_task import CopyQuota, CopyTask
+from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.expiration_task import ExpirationTask
+from seglog.remote_log.quotas import RemoteQuota
 from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask, TaskContext
 from seglog.tiered.remote_records import TopicIdPartition
 
@@ -73,7 +74,7 @@ class PartitionTasks:
     A task that was cancelled may still copy or delete one segment: it counts until it has ended.
     """
 
-    def __init__(self, context: TaskContext, copy_quota: CopyQuota,
+    def __init__(self, context: TaskContext, copy_quota: RemoteQuota,
                  schedulers: tuple[Scheduler, Scheduler, Scheduler] | None) -> None:
         """`schedulers` (of copies, expirations, followers) run the tasks; without them there are
         pools of threads of the configured sizes."""

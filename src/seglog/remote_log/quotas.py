@@ -11,6 +11,7 @@ from seglog.log.scheduler import Time
 __all__ = ["RemoteQuota", "ThrottleTimes"]
 
 _THROTTLES_MS = 60_000  # two samples of Kafka's metrics.sample.window.ms
+_WAIT_SECONDS = 1.0
 
 
 class RemoteQuota:
@@ -24,7 +25,7 @@ class RemoteQuota:
         self._limit, self._samples, self._window_ms = bytes_per_second, samples, window_ms
         self._time = time
         self.throttle_times = ThrottleTimes(time)
-        self._lock = threading.Lock()
+        self._lock, self._turn = threading.Lock(), threading.Lock()
         self._windows: deque[list[int]] = deque()  # [begin in ms, bytes]
 
     def update(self, bytes_per_second: int) -> None:
@@ -53,6 +54,24 @@ class RemoteQuota:
             if rate <= self._limit:
                 return 0
             return round((rate - self._limit) / self._limit * elapsed)
+
+    def take(self, size: int, cancelled: threading.Event) -> bool:
+        """Waits until `size` bytes may be copied, one caller after the other, and counts them.
+        False if it is cancelled, also while other callers wait before this one."""
+        while not self._turn.acquire(timeout=_WAIT_SECONDS):
+            if cancelled.is_set():
+                return False
+        try:
+            while (throttle_ms := self.throttle_ms()) > 0:
+                self.throttle_times.record(throttle_ms)
+                if cancelled.wait(_WAIT_SECONDS):
+                    break
+            if cancelled.is_set():
+                return False
+            self.record(size)
+            return True
+        finally:
+            self._turn.release()
 
     def _expire(self, now: int) -> None:
         while self._windows and now - self._windows[0][0] >= self._samples * self._window_ms:

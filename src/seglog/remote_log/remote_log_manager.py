@@ -22,7 +22,7 @@ from seglog.manager.manager import LogManager
 from seglog.model import TimestampOffset, TopicPartition
 from seglog.remote_log.auxiliary_state import AuxiliaryState
 from seglog.remote_log.cluster_topic import ClusterMetadataTopic
-from seglog.remote_log.copy_task import CopyQuota, CopyTask
+from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.embedded_topic import EmbeddedMetadataTopic
 from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.index_cache import RemoteIndexCache
@@ -98,7 +98,7 @@ class RemoteLogManager(ProcessBound):
             config.fetch_quota_window_size_seconds * 1000, self._time)
         self._context = TaskContext(config, self.metadata, self.storage, manager.get_log,
                                     self._time, self.stats)
-        self._tasks = PartitionTasks(self._context, CopyQuota(self.copy_quota), schedulers)
+        self._tasks = PartitionTasks(self._context, self.copy_quota, schedulers)
         self._fetches = RemoteFetches(config, self._reads, self.fetch_quota, self.stats,
                                       manager.metrics)
         self._lock = threading.RLock()
