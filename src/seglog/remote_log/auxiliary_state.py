@@ -2,66 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from seglog.errors import IllegalStateError, RemoteStorageError
 from seglog.log.unified_log import UnifiedLog
-from seglog.model import EpochEntry
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.storage.epochs import read_leader_epochs
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
 from seglog.tiered.remote_storage import IndexType, RemoteStorageManager
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
-__all__ = ["AuxiliaryState"]
+__all__ = ["start_at_remote_end"]
 
 
-class AuxiliaryState:
-    """Builds what a log needs of its remote segments to continue after them: leader epochs and
-    producers. For any thread."""
+def start_at_remote_end(metadata: RemoteLogMetadataManager, storage: RemoteStorageManager,
+                        key: TopicIdPartition, log: UnifiedLog, leader: tuple[int, int] | None,
+                        log_start_offset: int | None) -> int:
+    """See RemoteLogManager."""
+    segment = _newest(metadata, key) if leader is None else \
+        metadata.remote_log_segment_metadata(key, *leader)
+    if segment is None:
+        where = "" if leader is None else f", offset {leader[1]} of epoch {leader[0]}"
+        raise RemoteStorageError(
+            f"Couldn't build the state from remote store for partition: {key}{where}: the "
+            "remote log segment metadata was not found")
+    following = segment.end_offset + 1
+    if leader is None and log.log_end_offset > following:
+        raise IllegalStateError(
+            f"{log.path}: the local log ends at {log.log_end_offset}, after the remote "
+            f"segments, which end at {following}; they are not lost")
 
-    def __init__(self, metadata: RemoteLogMetadataManager, storage: RemoteStorageManager) -> None:
-        self._metadata, self._storage = metadata, storage
-
-    def build(self, key: TopicIdPartition, log: UnifiedLog, leader: tuple[int, int] | None,
-              log_start_offset: int | None) -> int:
-        """See RemoteLogManager.start_at_remote_end."""
-        segment = self._newest(key) if leader is None else \
-            self._metadata.remote_log_segment_metadata(key, *leader)
-        if segment is None:
-            where = "" if leader is None else f", offset {leader[1]} of epoch {leader[0]}"
-            raise RemoteStorageError(
-                f"Couldn't build the state from remote store for partition: {key}{where}: the "
-                "remote log segment metadata was not found")
-        following = segment.end_offset + 1
-        if leader is None and log.log_end_offset > following:
-            raise IllegalStateError(
-                f"{log.path}: the local log ends at {log.log_end_offset}, after the remote "
-                f"segments, which end at {following}; they are not lost")
-        epochs = read_leader_epochs(f"{segment.remote_log_segment_id}: leader epochs",
-                                    self._index(segment, IndexType.LEADER_EPOCH))
-        snapshot = self._index(segment, IndexType.PRODUCER_SNAPSHOT)
-        if log_start_offset is None:
-            log_start_offset = min(following, max(
-                log.log_start_offset, self._first_offset(key, epochs, segment)))
-        log.start_with_state(following, log_start_offset, epochs, snapshot)
-        return following
-
-    def _newest(self, key: TopicIdPartition) -> RemoteLogSegmentMetadata | None:
-        """The copied segment that reaches furthest in the newest leader epoch."""
-        return max((one for one in self._metadata.list_all_remote_log_segments(key)
-                    if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
-                   key=lambda one: (one.segment_leader_epochs[-1][0], one.end_offset),
-                   default=None)
-
-    def _first_offset(self, key: TopicIdPartition, epochs: Iterable[EpochEntry],
-                      newest: RemoteLogSegmentMetadata) -> int:
-        """Where the first remote segment of these epochs begins that is not deleted already."""
-        return min((one.start_offset for entry in epochs
-                    for one in self._metadata.list_remote_log_segments(key, entry.epoch)
-                    if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
-                   default=newest.start_offset)
-
-    def _index(self, segment: RemoteLogSegmentMetadata, kind: IndexType) -> bytes:
-        with self._storage.fetch_index(segment, kind) as stream:
+    def index(kind: IndexType) -> bytes:
+        with storage.fetch_index(segment, kind) as stream:
             return stream.read()
+
+    epochs = read_leader_epochs(f"{segment.remote_log_segment_id}: leader epochs",
+                                index(IndexType.LEADER_EPOCH))
+    snapshot = index(IndexType.PRODUCER_SNAPSHOT)
+    if log_start_offset is None:
+        # Where the first remote segment of these epochs begins that is not deleted already.
+        first = min((one.start_offset for entry in epochs
+                     for one in metadata.list_remote_log_segments(key, entry.epoch)
+                     if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+                    default=segment.start_offset)
+        log_start_offset = min(following, max(log.log_start_offset, first))
+    log.start_with_state(following, log_start_offset, epochs, snapshot)
+    return following
+
+
+def _newest(metadata: RemoteLogMetadataManager, key: TopicIdPartition
+            ) -> RemoteLogSegmentMetadata | None:
+    """The copied segment that reaches furthest in the newest leader epoch."""
+    return max((one for one in metadata.list_all_remote_log_segments(key)
+                if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+               key=lambda one: (one.segment_leader_epochs[-1][0], one.end_offset), default=None)

@@ -20,7 +20,7 @@ from seglog.log.scheduler import Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager
 from seglog.model import TimestampOffset, TopicPartition
-from seglog.remote_log.auxiliary_state import AuxiliaryState
+from seglog.remote_log.auxiliary_state import start_at_remote_end
 from seglog.remote_log.cluster_topic import ClusterMetadataTopic
 from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.embedded_topic import EmbeddedMetadataTopic
@@ -325,8 +325,7 @@ class RemoteLogManager(ProcessBound):
         and no leader is given, and the exceptions of the storage; then nothing has changed.
         """
         log, key = self._tiered_log(partition)
-        return AuxiliaryState(self.metadata, self.storage).build(key, log, leader,
-                                                                 log_start_offset)
+        return start_at_remote_end(self.metadata, self.storage, key, log, leader, log_start_offset)
 
     # ---- reads
 
