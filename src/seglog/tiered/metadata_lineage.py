@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from seglog.tiered.metadata_finding import METADATA_CODES, MetadataFinding
+from seglog.tiered.metadata_finding import (
+    METADATA_CODES, MetadataFinding, MetadataSeverity,
+)
 from seglog.tiered.partition_catalog import merged_epochs
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition, id_text
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, id_text
 from seglog.tiered.remote_segment import RemoteSegment, announced_segment
 from seglog.tiered.segment_selection import TierFinding, select_segments
 
@@ -21,9 +23,16 @@ class LiveSegment(NamedTuple):
     partition: int
     offset: int
 
+    def finding(self, code: str, message: str, severity: MetadataSeverity | None = None,
+                age_ms: int | None = None) -> MetadataFinding:
+        """A finding about the segment, as bad as its code says if `severity` does not."""
+        return MetadataFinding(
+            code, severity or METADATA_CODES[code][0], message, self.partition, self.offset,
+            topic_partition=str(self.metadata.topic_id_partition),
+            segment_id=id_text(self.metadata.remote_log_segment_id.id), age_ms=age_ms)
 
-def lineage_findings(key: TopicIdPartition, copied: Sequence[LiveSegment]
-                     ) -> list[MetadataFinding]:
+
+def lineage_findings(copied: Sequence[LiveSegment]) -> list[MetadataFinding]:
     """Gaps, overlaps and segments of other lineages. The lineage is that of the newest epoch."""
     records = {one.metadata.remote_log_segment_id.id: one for one in copied}
     segments = sorted((announced_segment(one.metadata, {}, one.metadata.segment_size_in_bytes)
@@ -33,10 +42,7 @@ def lineage_findings(key: TopicIdPartition, copied: Sequence[LiveSegment]
     findings = []
 
     def add(code: str, segment: RemoteSegment, message: str) -> None:
-        one = records[segment.segment_id or b""]
-        findings.append(MetadataFinding(
-            code, METADATA_CODES[code][0], message, one.partition, one.offset,
-            topic_partition=str(key), segment_id=id_text(segment.segment_id or b"")))
+        findings.append(records[segment.segment_id or b""].finding(code, message))
 
     by_name: dict[str, Any] = {str(one): one for one in segments}
     for finding in outside:

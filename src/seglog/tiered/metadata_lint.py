@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog.errors import MetadataParseError
 from seglog.storage.partition_log import PartitionLog
@@ -101,13 +101,6 @@ def check_topic_config(config: Mapping[str, str], *, is_complete: bool = False
     return found
 
 
-class _Deletion(NamedTuple):
-    state: RemotePartitionDeleteState
-    partition: int
-    offset: int
-    event_timestamp_ms: int
-
-
 class _Lint:
     """The state of every segment after the records so far."""
 
@@ -116,7 +109,8 @@ class _Lint:
         self.records = 0
         self.live: dict[TopicIdPartition, dict[bytes, LiveSegment]] = {}
         self.deleted: dict[TopicIdPartition, set[bytes]] = {}
-        self.deletions: dict[TopicIdPartition, _Deletion] = {}
+        # (event, metadata partition, offset) of the last deletion of every user partition
+        self.deletions: dict[TopicIdPartition, tuple[RemotePartitionDeleteMetadata, int, int]] = {}
         # (metadata partition, first offset there) of every user partition
         self.homes: dict[TopicIdPartition, dict[int, int]] = {}
 
@@ -259,11 +253,11 @@ class _Lint:
     def _deletion(self, number: int, offset: int, event: RemotePartitionDeleteMetadata) -> None:
         key = event.topic_id_partition
         known = self.deletions.get(key)
-        before = None if known is None else known.state
+        before = None if known is None else known[0].state
         if not RemotePartitionDeleteState.is_valid_transition(before, event.state):
             self._forbidden(number, offset, event, before, event.state)
             return
-        self.deletions[key] = _Deletion(event.state, number, offset, event.event_timestamp_ms)
+        self.deletions[key] = event, number, offset
         left = len(self.live.get(key, ()))
         if event.state is _PARTITION_DELETED and left:
             self.add("segments_left", f"{key} was deleted, and {left} of its segments were not",
@@ -304,15 +298,15 @@ class _Lint:
             for one in live.values():
                 if one.metadata.state is not _FINISHED:
                     self._unfinished(one, now_ms, grace_ms)
-        for key, deletion in self.deletions.items():
-            if deletion.state is not _PARTITION_DELETED:
-                age = now_ms - deletion.event_timestamp_ms
+        for key, (event, number, offset) in self.deletions.items():
+            if event.state is not _PARTITION_DELETED:
+                age = now_ms - event.event_timestamp_ms
                 self.findings.append(MetadataFinding(
                     "unfinished_delete", "warning" if age >= grace_ms else "info",
-                    f"{key} is in state {deletion.state.name} for {age} ms", deletion.partition,
-                    deletion.offset, topic_partition=str(key), age_ms=age))
-        for key, copied in self.copied().items():
-            self.findings += lineage_findings(key, copied)
+                    f"{key} is in state {event.state.name} for {age} ms", number, offset,
+                    topic_partition=str(key), age_ms=age))
+        for copied in self.copied().values():
+            self.findings += lineage_findings(copied)
 
     def copied(self) -> dict[TopicIdPartition, list[LiveSegment]]:
         """The copied segments of every partition."""
@@ -322,13 +316,10 @@ class _Lint:
     def _unfinished(self, one: LiveSegment, now_ms: int, grace_ms: int) -> None:
         metadata = one.metadata
         age = now_ms - metadata.event_timestamp_ms
-        self.findings.append(MetadataFinding(
+        self.findings.append(one.finding(
             "unfinished_copy" if metadata.state is _STARTED else "unfinished_delete",
-            "warning" if age >= grace_ms else "info",
             f"offsets {metadata.start_offset} to {metadata.end_offset} are in state "
-            f"{metadata.state.name} for {age} ms", one.partition, one.offset,
-            topic_partition=str(metadata.topic_id_partition),
-            segment_id=id_text(metadata.remote_log_segment_id.id), age_ms=age))
+            f"{metadata.state.name} for {age} ms", "warning" if age >= grace_ms else "info", age))
 
 
 def _home(key: TopicIdPartition, count: int) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from seglog.model import TopicPartition
 from seglog.tiered.bucket import Bucket
-from seglog.tiered.metadata_finding import METADATA_CODES, MetadataFinding
+from seglog.tiered.metadata_finding import MetadataFinding
 from seglog.tiered.metadata_lineage import LiveSegment
-from seglog.tiered.remote_records import TopicIdPartition, id_text
+from seglog.tiered.remote_records import TopicIdPartition
 from seglog.tiered.remote_segment import RemoteSegment
 
 __all__ = ["find_absent_objects"]
@@ -30,11 +30,7 @@ def find_absent_objects(bucket: Bucket, copied: Mapping[TopicIdPartition, Sequen
         for one in segments:
             problem = _problem(one, _of(one, listed), _of(one, whole))
             if problem is not None:
-                code, message = problem
-                findings.append(MetadataFinding(
-                    code, METADATA_CODES[code][0], message, one.partition, one.offset,
-                    topic_partition=str(key),
-                    segment_id=id_text(one.metadata.remote_log_segment_id.id)))
+                findings.append(one.finding(*problem))
     return findings
 
 
