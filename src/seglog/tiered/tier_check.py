@@ -61,19 +61,13 @@ def check_partition(log: PartitionLog) -> PartitionCheck:
     for piece, segment in where.pieces_of(log.segments):
         count += 1
         size += segment.size
-        found = 0
-        for finding in _check_segment(where, piece, segment):
-            if isinstance(finding, int):
-                found += finding
-            else:
-                findings.append(finding)
-        batches += found
+        batches += _check_segment(where, piece, segment, findings)
     return PartitionCheck(str(where.topic_partition), count, batches, size, tuple(findings))
 
 
-def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegment
-                   ) -> Iterator[TierFinding | int]:
-    """Findings, and numbers of batches."""
+def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegment,
+                   findings: list[TierFinding]) -> int:
+    """Adds what is wrong to `findings`. Returns the number of batches."""
     path = segment.files.log
     first, last = remote.start_offset, remote.end_offset
     reached, batches = None, [np.empty(0, BATCH_DTYPE)[_FIELDS]]
@@ -81,26 +75,30 @@ def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegmen
         for found in segment.walk_in_order():
             if len(found.batches):
                 if reached is None and int(found.batches["base_offset"][0]) != first:
-                    yield TierFinding("offset_mismatch", f"{path}: the first batch has offset "
-                                      f"{int(found.batches['base_offset'][0])}, the name says "
-                                      f"{first} (at byte 0)", path, first, last)
+                    findings.append(TierFinding(
+                        "offset_mismatch", f"{path}: the first batch has offset "
+                        f"{int(found.batches['base_offset'][0])}, the name says {first} (at byte "
+                        "0)", path, first, last))
                 reached = int(found.batches["last_offset"][-1])
                 batches.append(found.batches[_FIELDS].copy())
-                yield len(found.batches)
             if found.error is not None:
                 raise found.error
             if found.position < segment.size and found.status.name != "OK":
-                yield TierFinding(found.status.name.lower(), f"{path}: the batches end at byte "
-                                  f"{found.position} of {segment.size}", path, reached, last)
+                findings.append(TierFinding(
+                    found.status.name.lower(), f"{path}: the batches end at byte {found.position} "
+                    f"of {segment.size}", path, reached, last))
     except SeglogError as error:
-        yield _of(error, path, first, last)
-        return
+        findings.append(_of(error, path, first, last))
+        return sum(map(len, batches))
     if remote.announced is not None and reached is not None and segment.next_base_offset in (
             None, (last or 0) + 1) and reached != last:
-        yield TierFinding("offset_mismatch", f"{path}: the last batch ends with offset {reached}, "
-                          f"{last} was announced", path, reached, last)
+        findings.append(TierFinding(
+            "offset_mismatch", f"{path}: the last batch ends with offset {reached}, {last} was "
+            "announced", path, reached, last))
     end = segment.size if segment.size < (remote.size or 0) else None
-    yield from _check_indexes(where, remote, path, np.concatenate(batches), end)
+    known = np.concatenate(batches)
+    findings += _check_indexes(where, remote, path, known, end)
+    return len(known)
 
 
 def _check_indexes(where: TieredFiles, remote: RemoteSegment, path: str, batches: Batches,
