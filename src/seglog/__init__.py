@@ -45,7 +45,7 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported at their first use: numpy and the native modules take 100 ms, dataclasses 10.
-__getattr__ = forks.imported_at_use(__name__, {
+__getattr__, __dir__ = forks.imported_at_use(__name__, {
     "datadir": ("DataDir", "open_data_dir"),
     "embedded.embedded_log": ("EmbeddedLog", "open"),
     "log.scheduler": ("Scheduler",),
@@ -67,7 +67,3 @@ __all__ = [
     "Record", "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
     "__version__", "open", "open_data_dir",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

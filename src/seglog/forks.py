@@ -142,8 +142,10 @@ def _after_fork_in_child() -> None:
 imports = threading.RLock()
 
 
-def imported_at_use(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose names are imported at their first use.
+def imported_at_use(package: str, names: Mapping[str, Sequence[str]]
+                    ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` of a package whose names are imported at their first use, and its
+    `__dir__`, which lists what the package exports.
 
     `names` are those of each of its modules; a module may have its own name, which stands for it.
     """
@@ -158,7 +160,7 @@ def imported_at_use(package: str, names: Mapping[str, Sequence[str]]) -> Callabl
         setattr(sys.modules[package], name, value)
         return value
 
-    return import_name
+    return import_name, lambda: sorted(sys.modules[package].__all__)
 
 
 def _before_fork() -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Imported at their first use: Spark starts Python for each step of a query's planning, and these
 # steps need the data source alone.
-__getattr__ = _forks.imported_at_use(__name__, {
+__getattr__, __dir__ = _forks.imported_at_use(__name__, {
     "counts": ("Counts", "count"), "filters": ("filters",), "functions": ("functions",),
     "replica_table": ("replicas",), "source": ("SeglogDataSource",),
     "spark_session": ("register", "session"), "streaming.handover": ("end_offsets",),
@@ -47,7 +47,3 @@ __all__ = ["Counts", "SeglogDataSource", "Verification", "count", "end_offsets",
            "replicas", "session", "verify"]
 
 _end_quietly()
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

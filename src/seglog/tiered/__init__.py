@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from seglog.tiered.storage_manager import LayoutStorageManager
 
 # Imported at their first use: a dump needs the records, but no readers of logs.
-__getattr__ = forks.imported_at_use(__name__, {
+__getattr__, __dir__ = forks.imported_at_use(__name__, {
     "aiven_layout": ("AivenLayout",),
     "aiven_writer": ("AivenWriter",),
     "bucket": ("Bucket", "open_bucket"),
@@ -73,7 +73,3 @@ __all__ = [
     "RemoteTree", "SkippedMetadata", "TierFinding", "TopicIdPartition", "deserialize",
     "lint_metadata", "open_bucket", "read_metadata_events", "read_metadata_topic", "serialize",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
