@@ -9,7 +9,7 @@ from functools import partial
 
 from seglog.metrics import Meter, MetricsRegistry
 
-__all__ = ["RemoteGauge", "RemoteStats"]
+__all__ = ["RemoteStats"]
 
 _METERS = {
     "RemoteCopyBytesPerSec": "bytes", "RemoteFetchBytesPerSec": "bytes",
@@ -21,7 +21,6 @@ _METERS = {
 _GAUGES = ("RemoteCopyLagBytes", "RemoteCopyLagSegments", "RemoteDeleteLagBytes",
            "RemoteDeleteLagSegments", "RemoteLogMetadataCount", "RemoteLogSizeBytes",
            "RemoteLogSizeComputationTime")
-RemoteGauge = str
 
 
 class RemoteStats:
@@ -31,7 +30,7 @@ class RemoteStats:
         self.registry = registry
         self._group = registry.group("kafka.server", "BrokerTopicMetrics")
         self._lock = threading.Lock()
-        self._values: dict[tuple[RemoteGauge, str], dict[int, int]] = {}
+        self._values: dict[tuple[str, str], dict[int, int]] = {}
         self._topics: set[str] = set()
         for name, event in _METERS.items():
             self._group.meter(name, event, {})
@@ -47,7 +46,7 @@ class RemoteStats:
     def _meter(self, name: str, tags: dict[str, str | int]) -> Meter:
         return self._group.meter(name, _METERS[name], tags)
 
-    def record(self, name: RemoteGauge, topic: str, partition: int, value: int,
+    def record(self, name: str, topic: str, partition: int, value: int,
                unless: Callable[[], bool] = lambda: False) -> None:
         """Sets a partition's share of a gauge, `unless()`: that is asked when no other thread
         can `forget` the partition until it is set."""
@@ -84,11 +83,11 @@ class RemoteStats:
         for name, topic in gauges:
             self._group.remove(name, {"topic": topic})
 
-    def _of_topic(self, name: RemoteGauge, topic: str) -> int:
+    def _of_topic(self, name: str, topic: str) -> int:
         with self._lock:
             return sum(self._values.get((name, topic), {}).values())
 
-    def _total(self, name: RemoteGauge) -> int:
+    def _total(self, name: str) -> int:
         with self._lock:
             return sum(sum(values.values()) for (of, _), values in self._values.items()
                        if of == name)

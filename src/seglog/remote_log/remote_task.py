@@ -21,7 +21,7 @@ from seglog.model import TopicPartition
 from seglog.remote_log.lineage import find_highest_remote_offset
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.remote_log.remote_config import RemoteLogManagerConfig
-from seglog.remote_log.remote_stats import RemoteGauge, RemoteStats
+from seglog.remote_log.remote_stats import RemoteStats
 from seglog.tiered.remote_records import (
     RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
@@ -91,7 +91,7 @@ class RemoteLogTask(ProcessBound, ABC):
         """Prevents further runs, and ends waiting."""
         self._cancelled.set()
 
-    def record(self, name: RemoteGauge, value: int) -> None:
+    def record(self, name: str, value: int) -> None:
         """Sets the partition's share of a gauge, unless the task is cancelled: the partition may
         have been forgotten since."""
         self.context.stats.record(name, self.key.topic, self.key.partition, value,
