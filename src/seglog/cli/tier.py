@@ -10,7 +10,7 @@ from seglog.arguments import given_path, shown
 from seglog.cli import render, tier_indexes, tier_lint
 from seglog.cli.export import add_export_options, export
 from seglog.cli.found_logs import found_in
-from seglog.cli.tier_options import add_bucket_options, bucket_of
+from seglog.cli.tier_options import add_bucket_options, add_partition_options, bucket_of
 from seglog.errors import ConfigError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.recovery.claims import counted
@@ -109,19 +109,12 @@ def _export(args: argparse.Namespace) -> int:
     return export(args, lambda: found_in(bucket_of(args), args.topic_id), args.remote)
 
 
-def _add_partition(parser: argparse.ArgumentParser) -> None:
-    add_bucket_options(parser)
-    parser.add_argument("partition", nargs="?", metavar="TOPIC-PARTITION",
-                        help="one partition; default: all")
-    _add_json(parser)
-
-
 def _add_restore(parser: argparse.ArgumentParser) -> None:
     add_bucket_options(parser)
     parser.add_argument("partition", metavar="TOPIC-PARTITION")
     parser.add_argument("target", metavar="DIR", type=given_path,
                         help="the directory to make, such as TOPIC-PARTITION")
-    _add_json(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object a partition")
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
@@ -129,19 +122,15 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     add_export_options(parser)
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object a partition")
-
-
 _ACTIONS = {
     "ls": _Action("list partitions", "Lists the partitions of a tier: segments, offsets, bytes, "
-                  "and what is wrong with them.", _add_partition, _ls),
+                  "and what is wrong with them.", add_partition_options, _ls),
     "verify": _Action("check every batch and index", "Reads every batch, index and snapshot. Exit "
-                      "code 1: something is damaged or missing.", _add_partition,
+                      "code 1: something is damaged or missing.", add_partition_options,
                       lambda args: check_tier(_logs(args), as_json=args.json)),
     "orphans": _Action("list objects that no announcement names", "Lists objects that no "
                        "announcement names, and deletes none. Exit code 1: there are some.",
-                       _add_partition, _orphans),
+                       add_partition_options, _orphans),
     "restore": _Action("make a log directory of one partition", "Makes a log directory "
                        "of one partition, which a broker opens.", _add_restore, _restore),
     "export": _Action("write records as Parquet, Arrow, CSV or JSON lines", "As seglog export, "

@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from seglog.cli import render
-from seglog.cli.tier_options import add_bucket_options, pairs_of
+from seglog.cli.tier_options import add_partition_options, pairs_of
 from seglog.config import LogConfig
 from seglog.dump.topic_facts import read_topic_facts
 from seglog.recovery.claims import counted
@@ -26,15 +26,12 @@ _SETTINGS = ("index.interval.bytes", "segment.index.bytes")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the action."""
-    add_bucket_options(parser)
-    parser.add_argument("partition", nargs="?", metavar="TOPIC-PARTITION",
-                        help="one partition; default: all")
+    add_partition_options(parser)
     parser.add_argument("--write", action="store_true",
                         help="replace absent and damaged indexes; without it nothing is written")
     parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE",
                         help=f"{' or '.join(_SETTINGS)}; default: those of the topic in "
                         "__cluster_metadata of --metadata, else Kafka's")
-    parser.add_argument("--json", action="store_true", help="one JSON object a partition")
 
 
 def check_indexes(args: argparse.Namespace, logs: Iterator[PartitionLog]) -> int:

@@ -13,8 +13,8 @@ from seglog.errors import ConfigError
 if TYPE_CHECKING:
     from seglog.tiered.bucket import Bucket
 
-__all__ = ["add_bucket_options", "add_layout_options", "add_tier_options", "bucket_of", "pairs_of",
-           "tier_of"]
+__all__ = ["add_bucket_options", "add_layout_options", "add_partition_options", "add_tier_options",
+           "bucket_of", "pairs_of", "tier_of"]
 
 _ID_BYTES = 16
 
@@ -61,6 +61,14 @@ def add_bucket_options(parser: argparse.ArgumentParser) -> None:
     add_layout_options(parser)
     parser.add_argument("--topic-id", type=_topic_id, metavar="ID", help="the topic of this id, "
                         "where several had the same name")
+
+
+def add_partition_options(parser: argparse.ArgumentParser) -> None:
+    """The tier, one of its partitions or all, and `--json`."""
+    add_bucket_options(parser)
+    parser.add_argument("partition", nargs="?", metavar="TOPIC-PARTITION",
+                        help="one partition; default: all")
+    parser.add_argument("--json", action="store_true", help="one JSON object a partition")
 
 
 def bucket_of(args: argparse.Namespace) -> Bucket:
