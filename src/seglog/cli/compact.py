@@ -19,8 +19,8 @@ from seglog.cli.access import require_access, require_readable
 from seglog.cli.compact_text import print_compaction
 from seglog.cli.document import document, print_document
 from seglog.cli.option_numbers import thread_count
-from seglog.cli.report import exit_code_of, load_properties, setting
-from seglog.cli.summary import Part
+from seglog.cli.report import load_properties, setting
+from seglog.cli.summary import Part, joined
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import (
     ConfigError, KafkaStorageError, LogDirLockedError, MalformedCheckpointError, SeglogError,
@@ -33,7 +33,7 @@ from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.loaded import error_state
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.root import RootDirectory, read_root
-from seglog.recovery.rows import compaction_row, directory_row, partition_row
+from seglog.recovery.rows import compaction_row, directory_row, exit_code, partition_row
 from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, DirectoryKind
 from seglog.storage.place import refuse_duplicates
@@ -107,12 +107,10 @@ def run(args: argparse.Namespace) -> int:
     with _Bar(label) as bar:
         for path, root in zip(paths, roots, strict=True):
             parts.append(_part(path, root, settings, work, bar))
-    code = exit_code_of(parts)
-    verb = "compact-dry-run" if args.dry_run else "compact"
+    rows = joined(parts)
+    code = exit_code(*rows)
     if args.json:
-        print_document(document(
-            verb, code, directories=[part.directory for part in parts],
-            partitions=[row for part in parts for row in part.partitions]))
+        print_document(document("compact-dry-run" if args.dry_run else "compact", code, *rows))
     else:
         print_compaction(parts, is_dry=args.dry_run)
     return code

@@ -15,7 +15,7 @@ __all__ = ["directory_row", "document", "partition_row", "print_document"]
 Row = dict[str, Any]
 
 
-def document(verb: str, exit_code: int, *, directories: Sequence[Row], partitions: Sequence[Row],
+def document(verb: str, exit_code: int, directories: Sequence[Row], partitions: Sequence[Row],
              findings: Sequence[Row] = ()) -> Row:
     """The document of one run: `verb` is ls, load, verify, recover or dry-run."""
     return {

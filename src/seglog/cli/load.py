@@ -15,12 +15,13 @@ from seglog.cli.bar import LoadBar
 from seglog.cli.document import print_document
 from seglog.cli.imports import importing
 from seglog.cli.report import (
-    add_load_options, exit_code_of, load_options, load_part, load_properties, load_with_progress,
-    print_parts,
+    add_load_options, load_options, load_part, load_properties, load_with_progress, print_parts,
 )
+from seglog.cli.summary import joined
 from seglog.config import BrokerConfig
 from seglog.errors import ConfigError
 from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.rows import exit_code
 from seglog.storage.place import refuse_duplicates
 
 if TYPE_CHECKING:
@@ -74,9 +75,7 @@ def run(args: argparse.Namespace) -> int:
     options = load_options(args)
     refuse_duplicates(args.path)
     parts = [load_part(path, load_with_progress(path, options)) for path in args.path]
-    code = exit_code_of(parts)
-    print_parts(args.verb, parts, code, as_json=args.json, show_all=args.all)
-    return code
+    return print_parts(args.verb, parts, as_json=args.json, show_all=args.all)
 
 
 def _recover(args: argparse.Namespace) -> int:
@@ -111,12 +110,12 @@ def _recover(args: argparse.Namespace) -> int:
             outcomes = recover_directories(paths, settings, bar)
     report_duplicates(outcomes)
     parts = [outcome.part(settings) for outcome in outcomes]
-    code = exit_code_of(parts)
     if args.states:
         print_document(states_of(outcomes))
+        code = exit_code(*joined(parts))
     else:
-        print_parts("dry-run" if args.dry_run else "recover", parts, code, as_json=args.json,
-                    show_all=args.all)
+        code = print_parts("dry-run" if args.dry_run else "recover", parts, as_json=args.json,
+                           show_all=args.all)
     for outcome in outcomes:
         if outcome.error is not None:
             render.error(outcome.error)

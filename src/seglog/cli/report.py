@@ -11,7 +11,7 @@ from seglog.arguments import given_path
 from seglog.cli.bar import LoadBar
 from seglog.cli.document import document, print_document
 from seglog.cli.option_numbers import thread_count
-from seglog.cli.summary import Part, print_summary
+from seglog.cli.summary import Part, joined, print_summary
 from seglog.config import BrokerConfig, LogConfig, read_properties
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
@@ -20,8 +20,8 @@ from seglog.recovery.rows import exit_code
 from seglog.storage.discover import split_partition
 
 __all__ = [
-    "add_load_options", "exit_code_of", "load_options", "load_part", "load_properties",
-    "load_with_progress", "print_parts", "print_report", "setting",
+    "add_load_options", "load_options", "load_part", "load_properties", "load_with_progress",
+    "print_parts", "print_report", "setting",
 ]
 
 _THREADS = "num.segment.loading.threads.per.data.dir"
@@ -94,25 +94,17 @@ def load_part(path: str, report: LoadReport) -> Part:
     return Part({**told, "path": os.path.abspath(path)}, partitions, findings)
 
 
-def exit_code_of(parts: Sequence[Part]) -> int:
-    """The exit code of a run over several directories."""
-    return exit_code([part.directory for part in parts],
-                     [row for part in parts for row in part.partitions],
-                     [row for part in parts for row in part.findings])
-
-
 def print_report(report: LoadReport) -> None:
     """Prints the summary of one load."""
     print_summary("load", [load_part(report.path, report)], show_all=False)
 
 
-def print_parts(verb: str, parts: Sequence[Part], exit_code: int, *, as_json: bool,
-                show_all: bool) -> None:
-    """Prints a run's result, as the document of docs/json.md or as text."""
-    if not as_json:
+def print_parts(verb: str, parts: Sequence[Part], *, as_json: bool, show_all: bool) -> int:
+    """Prints a run's result, as the document of docs/json.md or as text. Returns the exit code."""
+    rows = joined(parts)
+    code = exit_code(*rows)
+    if as_json:
+        print_document(document(verb, code, *rows))
+    else:
         print_summary(verb, parts, show_all=show_all)
-        return
-    print_document(document(
-        verb, exit_code, directories=[part.directory for part in parts],
-        partitions=[row for part in parts for row in part.partitions],
-        findings=[row for part in parts for row in part.findings]))
+    return code

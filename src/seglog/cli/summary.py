@@ -17,7 +17,7 @@ from seglog.recovery.claims import counted
 from seglog.recovery.findings import DAMAGE_CODES, LOSS_CODES, is_denied
 from seglog.recovery.rows import totals_of
 
-__all__ = ["Part", "print_summary"]
+__all__ = ["Part", "joined", "print_summary"]
 
 Row = dict[str, Any]
 
@@ -49,6 +49,13 @@ class Part:
     directory: Row
     partitions: list[Row]
     findings: list[Row]
+
+
+def joined(parts: Sequence[Part]) -> tuple[list[Row], list[Row], list[Row]]:
+    """The directories, partitions and findings of all parts."""
+    return ([part.directory for part in parts],
+            [row for part in parts for row in part.partitions],
+            [row for part in parts for row in part.findings])
 
 
 def print_summary(verb: str, parts: Sequence[Part], *, show_all: bool) -> None:
@@ -242,10 +249,9 @@ def _end(verb: str, part: Part) -> str:
 
 def _verdict(verb: str, parts: Sequence[Part]) -> str:
     """One sentence that says whether all is well, and the next steps if not."""
-    partitions = [row for part in parts for row in part.partitions]
-    findings = [row for part in parts for row in part.findings]
+    directories, partitions, findings = joined(parts)
     totals = totals_of(partitions, findings)
-    said = list(_verdicts(verb, parts, totals))
+    said = list(_verdicts(verb, directories, findings, totals))
     of = f"{totals['partitions'] - totals['errors']:,} of " if totals["errors"] else ""
     scope = (f"{of}{counted(totals['partitions'], 'partition')}, "
              f"{counted(totals['segments'] or 0, 'segment')}")
@@ -262,10 +268,10 @@ def _verdict(verb: str, parts: Sequence[Part]) -> str:
     return render.paint(f"{'; '.join(said)} ({scope})", "red", sys.stdout)
 
 
-def _verdicts(verb: str, parts: Sequence[Part], totals: Mapping[str, Any]) -> Iterator[str]:
-    lost = [row for part in parts for row in part.findings
-            if row["code"] in LOSS_CODES and row["severity"] == "error"]
-    damaged = [row for part in parts for row in part.findings if row["code"] in DAMAGE_CODES]
+def _verdicts(verb: str, directories: Sequence[Row], findings: Sequence[Row],
+              totals: Mapping[str, Any]) -> Iterator[str]:
+    lost = [row for row in findings if row["code"] in LOSS_CODES and row["severity"] == "error"]
+    damaged = [row for row in findings if row["code"] in DAMAGE_CODES]
     if lost:
         what = _loss(lost)
         if verb == "recover":
@@ -283,14 +289,13 @@ def _verdicts(verb: str, parts: Sequence[Part], totals: Mapping[str, Any]) -> It
                    "again")
         else:
             yield f"a broker does not load {counted(failed, 'log')}, for the causes named above"
-    others = [part for part in parts if part.directory["error"] is not None]
+    others = [row["path"] for row in directories if row["error"] is not None]
     if others:
-        yield f"stopped in {_names([part.directory['path'] for part in others])}"
+        yield f"stopped in {_names(others)}"
     worse = totals["findings"]["fatal"] + totals["findings"]["error"]
     if not (lost or damaged or failed or others) and worse:
         yield f"errors were found: {counted(worse, 'finding')} above, each with what Kafka does"
-    yield from _advice(verb, [row for part in parts for row in part.findings
-                              if row["severity"] in ("error", "fatal")])
+    yield from _advice(verb, [row for row in findings if row["severity"] in ("error", "fatal")])
 
 
 def _advice(verb: str, findings: Sequence[Row]) -> Iterator[str]:

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from seglog.arguments import require_local
 from seglog.cli import load
 from seglog.cli.bar import LoadBar
-from seglog.cli.report import (
-    add_load_options, exit_code_of, load_options, load_part, print_parts,
-)
+from seglog.cli.report import add_load_options, load_options, load_part, print_parts
 from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import ConfigError
 from seglog.model import TopicPartition
@@ -76,6 +74,4 @@ def _run_on_spark(args: argparse.Namespace) -> int:
     with LoadBar("verifying", reads=True) as bar:
         reports = verify_on(args.spark, args.path, options, bar)
     parts = [load_part(path, report) for path, report in zip(args.path, reports, strict=True)]
-    code = exit_code_of(parts)
-    print_parts(args.verb, parts, code, as_json=args.json, show_all=args.all)
-    return code
+    return print_parts(args.verb, parts, as_json=args.json, show_all=args.all)
