@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from os import PathLike
 from typing import Final
 
@@ -34,13 +34,6 @@ class FileClass(IntEnum):
     DIRECTORY = 16
     LINK = 17
     SPECIAL = 18
-
-class SegmentFlag(IntFlag):
-    HAS_LOG = 1
-    HAS_INDEX = 2
-    HAS_TIME_INDEX = 4
-    HAS_TXN_INDEX = 8
-    HAS_SNAPSHOT = 16
 
 class CheckLevel(IntEnum):
     KAFKA = 0

@@ -1,7 +1,7 @@
 """One pass over a partition directory, and the checks of its segments, as numpy arrays."""
 
 import os
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 import numpy as np
 
@@ -52,21 +52,12 @@ class FileClass(IntEnum):
     SPECIAL = SLG_FILE_SPECIAL
 
 
-class SegmentFlag(IntFlag):
-    """Which files a number has beside each other."""
-
-    HAS_LOG = SLG_HAS_LOG
-    HAS_INDEX = SLG_HAS_INDEX
-    HAS_TIME_INDEX = SLG_HAS_TIME_INDEX
-    HAS_TXN_INDEX = SLG_HAS_TXN_INDEX
-    HAS_SNAPSHOT = SLG_HAS_SNAPSHOT
-
-
-HAS_LOG = int(SegmentFlag.HAS_LOG)
-HAS_INDEX = int(SegmentFlag.HAS_INDEX)
-HAS_TIME_INDEX = int(SegmentFlag.HAS_TIME_INDEX)
-HAS_TXN_INDEX = int(SegmentFlag.HAS_TXN_INDEX)
-HAS_SNAPSHOT = int(SegmentFlag.HAS_SNAPSHOT)
+# The files of a segment, a bit each.
+HAS_LOG = SLG_HAS_LOG
+HAS_INDEX = SLG_HAS_INDEX
+HAS_TIME_INDEX = SLG_HAS_TIME_INDEX
+HAS_TXN_INDEX = SLG_HAS_TXN_INDEX
+HAS_SNAPSHOT = SLG_HAS_SNAPSHOT
 
 
 class CheckLevel(IntEnum):

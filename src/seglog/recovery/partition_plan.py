@@ -42,8 +42,8 @@ class CheckedSegments(SegmentTable):
     """The segments of a partition and what the checks of phase one found, as columns. They do not
     change; a load begins LoadedSegments with a copy.
 
-    Sizes are bytes, -1 if a file does not exist or was not checked. `flags` are
-    seglog._native.scan.SegmentFlag; `status` is the native status of the first problem, or 0.
+    Sizes are bytes, -1 if a file does not exist or was not checked. `flags` are HAS_LOG and the
+    like of seglog._native.scan; `status` is the native status of the first problem, or 0.
     """
 
     base_offsets: npt.NDArray[np.int64]
