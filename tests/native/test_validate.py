@@ -7,8 +7,9 @@ import pytest
 
 from seglog._native.batch import BATCH_DTYPE
 from seglog._native.encode import BatchEncoder
+from seglog._native.producers import Origin
 from seglog._native.validate import (
-    Origin, RecordSource, RecordWalk, Refusal, analyze, assign, check_client_header, frames,
+    RecordSource, RecordWalk, Refusal, analyze, assign, check_client_header, frames,
     transfer,
 )
 from tests.oracle import batch as v2

@@ -9,10 +9,11 @@ PRODUCER_BATCHES: Final[int]
 PRODUCER_BATCH_DTYPE: Final[np.dtype[np.void]]
 PRODUCER_DTYPE: Final[np.dtype[np.void]]
 
-ORIGIN_REPLICATION: Final[int]
-ORIGIN_COORDINATOR: Final[int]
-ORIGIN_CLIENT: Final[int]
-ORIGIN_RAFT_LEADER: Final[int]
+class Origin(IntEnum):
+    REPLICATION = ...
+    COORDINATOR = ...
+    CLIENT = ...
+    RAFT_LEADER = ...
 
 class Verdict(IntEnum):
     OK = 0

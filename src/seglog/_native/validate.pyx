@@ -61,15 +61,6 @@ class Refusal(enum.IntEnum):
     TIMESTAMP_TYPE = SLG_REFUSE_TIMESTAMP_TYPE
 
 
-class Origin(enum.IntEnum):
-    """Kafka's AppendOrigin, numbered as in C."""
-
-    REPLICATION = SLG_ORIGIN_REPLICATION
-    COORDINATOR = SLG_ORIGIN_COORDINATOR
-    CLIENT = SLG_ORIGIN_CLIENT
-    RAFT_LEADER = SLG_ORIGIN_RAFT_LEADER
-
-
 class RecordSource(enum.IntEnum):
     """How Kafka reads the records of a batch, which determines the errors that it detects."""
 

@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.batch import ATTRIBUTE_CONTROL
-from seglog._native.producers import (
-    ORIGIN_CLIENT, ORIGIN_COORDINATOR, ORIGIN_RAFT_LEADER, ORIGIN_REPLICATION, Verdict,
-)
+from seglog._native.producers import Origin, Verdict
 from seglog.errors import (
     IllegalArgumentError, InvalidProducerEpochError, InvalidTxnStateError,
     OutOfOrderSequenceError, SeglogError, TransactionCoordinatorFencedError,
@@ -45,11 +43,6 @@ LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 TV_UNKNOWN: Final = -1
 
 _logger = logging.getLogger("seglog.ProducerStateManager")
-
-_ORIGINS = {
-    AppendOrigin.REPLICATION: ORIGIN_REPLICATION, AppendOrigin.COORDINATOR: ORIGIN_COORDINATOR,
-    AppendOrigin.CLIENT: ORIGIN_CLIENT, AppendOrigin.RAFT_LEADER: ORIGIN_RAFT_LEADER,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +193,7 @@ class ProducerStateManager(LoadingProducers):
         """
         data = memoryview(records).cast("B")
         batches = np.ascontiguousarray(batches)
-        table, number = self.state.table, _ORIGINS[origin]
+        table, number = self.state.table, Origin[origin.name]
         guard = -1
         if self.config.transaction_verification_enabled:
             guard = (verification_guard or VerificationGuard.SENTINEL).value

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from seglog._native.batch import ATTRIBUTE_CONTROL
+from seglog._native.producers import Origin
 from seglog._native.validate import (
-    Analysis, Origin, RecordSource, RecordWalk, Refusal, analyze, assign,
+    Analysis, RecordSource, RecordWalk, Refusal, analyze, assign,
 )
 from seglog.config import LogConfig
 from seglog.errors import (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from seglog._native.crc32c import crc32c
 from seglog._native.producers import (
-    ORIGIN_REPLICATION, PRODUCER_BATCHES, PRODUCER_DTYPE, ProducerTable, Verdict,
+    PRODUCER_BATCHES, PRODUCER_DTYPE, Origin, ProducerTable, Verdict,
 )
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptSnapshotError, CorruptTxnStateError
@@ -303,13 +303,13 @@ class ProducerState:
             table.next_rows()
             verdict = int(Verdict.MARKER)
             while verdict == Verdict.MARKER:
-                row, verdict, *_ = table.check(batches, None, ORIGIN_REPLICATION, 0, log_fd=fd)
+                row, verdict, *_ = table.check(batches, None, Origin.REPLICATION, 0, log_fd=fd)
                 if verdict == Verdict.TXN_STATE:
                     raise self._plain_inside(batches[row], file)
                 if verdict == Verdict.MARKER:
                     position, size = (int(batches[row][name]) for name in ("position", "size"))
                     marker = read_marker(read, position, size, file=file)
-                    table.check_marker(batches, ORIGIN_REPLICATION, 0,
+                    table.check_marker(batches, Origin.REPLICATION, 0,
                                        *((0, 0, False, True) if marker is None else
                                          (marker.coordinator_epoch, marker.timestamp,
                                           marker.is_abort)))
