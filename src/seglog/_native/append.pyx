@@ -32,6 +32,11 @@ cdef extern from *:
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 cdef int _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+#: The arguments of LogAppendInfo, in their order.
+cdef tuple _INFO_FIELDS = (
+    "first_offset", "last_offset", "last_leader_epoch", "max_timestamp", "log_append_time",
+    "log_start_offset", "source_compression", "valid_bytes", "last_offset_of_first_batch",
+    "record_errors")
 
 
 class IndexRefusal(enum.IntEnum):
@@ -94,9 +99,7 @@ cdef class LogAppendInfo:
         return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
 
     cdef tuple _fields(self):
-        return (self.first_offset, self.last_offset, self.last_leader_epoch, self.max_timestamp,
-                self.log_append_time, self.log_start_offset, self.source_compression,
-                self.valid_bytes, self.last_offset_of_first_batch, self.record_errors)
+        return tuple([getattr(self, name) for name in _INFO_FIELDS])
 
     def __reduce__(self):
         return LogAppendInfo, self._fields()
@@ -110,11 +113,8 @@ cdef class LogAppendInfo:
         raise TypeError("what became of an append can change, and has no hash")
 
     def __repr__(self):
-        names = ("first_offset", "last_offset", "last_leader_epoch", "max_timestamp",
-                 "log_append_time", "log_start_offset", "source_compression", "valid_bytes",
-                 "last_offset_of_first_batch", "record_errors")
         return "LogAppendInfo(" + ", ".join(
-            [f"{name}={value!r}" for name, value in zip(names, self._fields())]) + ")"
+            [f"{name}={getattr(self, name)!r}" for name in _INFO_FIELDS]) + ")"
 
 
 @cython.final
