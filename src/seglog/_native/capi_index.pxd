@@ -58,8 +58,6 @@ cdef extern from "seglog/index.h" nogil:
 
     slg_status slg_index_file_search(const slg_index_file *file, size_t entries, slg_index_bound
         bound, int64_t target, slg_index_found *found, slg_error *error) noexcept
-    slg_status slg_index_file_entry(const slg_index_file *file, size_t n, slg_index_entry *entry,
-        slg_error *error) noexcept
     slg_status slg_index_file_read(const slg_index_file *file, uint8_t *into, slg_error
         *error) noexcept
     bint slg_index_file_shrank(const slg_index_file *file) noexcept

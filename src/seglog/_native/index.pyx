@@ -7,7 +7,7 @@ import numpy as np
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
-from libc.stdint cimport INT64_MIN
+from libc.stdint cimport INT64_MAX
 
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
@@ -260,21 +260,7 @@ cdef class _IndexView:
     @property
     def last_entry(self):
         """The last entry in use, or that of an empty index."""
-        cdef IndexReader held
-        cdef slg_index_entry entry
-        cdef slg_error error
-        cdef slg_status status = SLG_OK
-        cdef int attempt
-        for attempt in range(ATTEMPTS):
-            held = self._opened()
-            if held.file.entries == 0:
-                return self._search(SLG_INDEX_LOWER, INT64_MIN)
-            with nogil:
-                status = slg_index_file_entry(&held.file, held.file.entries - 1, &entry, &error)
-            if status != SLG_FILE_SHRANK:
-                break
-        check(status, &error, self.path)
-        return entry.key, entry.value
+        return self._search(SLG_INDEX_LOWER, INT64_MAX)
 
 
 cdef class OffsetIndexView(_IndexView):
