@@ -142,7 +142,7 @@ def _add(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed:
         return pushed if keys is None else replace(
             pushed, keys=keys if pushed.keys is None else pushed.keys & keys)
     if column == "topic":
-        topics = _topics(kind, value)
+        topics = _listed(kind, value, str)
         return pushed if topics is None else replace(
             pushed, topics=topics if pushed.topics is None else pushed.topics & topics)
     if column == "timestamp":
@@ -161,7 +161,7 @@ def _add(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed:
     return pushed
 
 
-def _listed(kind: str, value: Any, wanted: type) -> list[Any] | None:
+def _listed(kind: str, value: Any, wanted: type) -> frozenset[Any] | None:
     """The values that an equality filter allows; None for other filters."""
     if kind in ("EqualTo", "EqualNullSafe"):
         values: Sequence[Any] = (value,)
@@ -170,7 +170,7 @@ def _listed(kind: str, value: Any, wanted: type) -> list[Any] | None:
     else:
         return None
     values = [one for one in values if one is not None]  # null equals nothing
-    return list(values) if all(type(one) is wanted for one in values) else None
+    return frozenset(values) if all(type(one) is wanted for one in values) else None
 
 
 def _keys(kind: str, value: Any) -> frozenset[bytes | None] | None:
@@ -180,19 +180,13 @@ def _keys(kind: str, value: Any) -> frozenset[bytes | None] | None:
         value = bytes(value)
     elif isinstance(value, (list, tuple)):
         value = [bytes(one) if isinstance(one, bytearray) else one for one in value]
-    listed = _listed(kind, value, bytes)
-    return None if listed is None else frozenset(listed)
-
-
-def _topics(kind: str, value: Any) -> frozenset[str] | None:
-    listed = _listed(kind, value, str)
-    return None if listed is None else frozenset(listed)
+    return _listed(kind, value, bytes)
 
 
 def _ints(kind: str, value: Any) -> Ints | None:
     listed = _listed(kind, value, int)
     if listed is not None:
-        return Ints() & Ints(chosen=frozenset(listed))
+        return Ints() & Ints(chosen=listed)
     return _bound(kind, value, value) if type(value) is int else None
 
 
