@@ -129,12 +129,9 @@ def shortfall(found: Mapping[str, Any]) -> Shortfall | None:
     return Shortfall(sentence, lacking)
 
 
-def why_it_failed(error: BaseException, python: str) -> Shortfall:
+def why_it_failed(error: BaseException, python: str) -> str:
     """Why a worker of `python` could not start, from Spark's exception."""
-    return Shortfall(_sentence(str(error), python))
-
-
-def _sentence(text: str, python: str) -> str:
+    text = str(error)
     if match := re.search(r"different version: (\S+) than that in driver: (\d+\.\d+)", text):
         return (f"Spark's workers run {python}, which is Python {match[1]}, and the driver is "
                 f"Python {match[2]}: both must have the same minor version")

@@ -215,7 +215,7 @@ def _attempt(spark: SparkSession, context: SparkContext | None) -> Shortfall | N
             tasks = context.defaultParallelism if context is not None else _TASKS_OF_CONNECT
             found = probe_executors(spark, tasks)
     except Exception as error:  # Spark's, Py4J's or gRPC's
-        return why_it_failed(error, python)
+        return Shortfall(why_it_failed(error, python))
     return next(filter(None, map(shortfall, found)), None)
 
 
