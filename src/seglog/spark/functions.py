@@ -73,16 +73,6 @@ def _nulls(column: Any) -> NDArray[np.bool_]:
 
 # ---- as Spark's functions ----------------------------------------------------------------------
 
-def _as_udf(over: Callable[..., Any], name: str, returns: DataType) -> _Function:
-    """A UDF over Arrow arrays: an Arrow UDF, or a pandas UDF before PySpark 4.1."""
-    over.__name__ = name
-    if hasattr(spark_functions, "arrow_udf"):
-        udf: _Function = spark_functions.arrow_udf(over, returns)
-        return udf
-    pandas_udf: Callable[..., _Function] = getattr(spark_functions, "pandas_udf")  # noqa: B009
-    return pandas_udf(_over_pandas(over), returns)
-
-
 def _over_pandas(over: Callable[..., Any]) -> Callable[..., Any]:
     """The same function over one or two pandas.Series."""
     def of_one(first: Any) -> Any:
@@ -111,9 +101,15 @@ _COLUMN_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], DataType]]] = {
 
 @cache
 def _udf(name: str) -> _Function:
-    """The UDF, made on first use because PySpark requires pandas for it."""
+    """The function over Arrow arrays: an Arrow UDF, or a pandas UDF before PySpark 4.1. Made on
+    first use because PySpark requires pandas for it."""
     over, returns = _COLUMN_FUNCTIONS[name]
-    return _as_udf(over, name, returns)
+    over.__name__ = name
+    if hasattr(spark_functions, "arrow_udf"):
+        udf: _Function = spark_functions.arrow_udf(over, returns)
+        return udf
+    pandas_udf: Callable[..., _Function] = getattr(spark_functions, "pandas_udf")  # noqa: B009
+    return pandas_udf(_over_pandas(over), returns)
 
 
 def murmur2(data: Column | str) -> Column:
