@@ -32,20 +32,16 @@ class TopicConfigs:
             if not isinstance(config, LogConfig):
                 raise TypeError(f"topic_configs[{topic!r}] must be a LogConfig, not "
                                 f"{shown(config)}; LogConfig().override(...) makes one")
-        self._default = default
+        #: The settings of topics without settings of their own.
+        self.default = default
         self._topics = dict(topics)
         self._remote_storage_enabled = remote_storage_enabled
         self._lock = threading.Lock()
 
-    @property
-    def default(self) -> LogConfig:
-        """The settings of topics without settings of their own."""
-        return self._default
-
     def of(self, topic: str) -> LogConfig:
         """The effective settings of a topic."""
         with self._lock:
-            return self._topics.get(topic, self._default)
+            return self._topics.get(topic, self.default)
 
     def serve(self, log: UnifiedLog) -> None:
         """Sets the current settings of a log that was just added to the table: they may have
@@ -57,7 +53,7 @@ class TopicConfigs:
     def set_topic(self, topic: str, properties: Mapping[str, object]) -> None:
         """Replaces the topic's own settings. Raises ConfigError, and then changes nothing."""
         with self._lock:
-            found = self._default.override(properties)
+            found = self.default.override(properties)
             if found.remote_storage_enable and not self._remote_storage_enabled:
                 raise ConfigError(
                     "You have to delete all topics with the property remote.storage.enable=true "
@@ -71,7 +67,7 @@ class TopicConfigs:
     def set_default(self, default: LogConfig) -> None:
         """Replaces the defaults."""
         with self._lock:
-            self._default = default
+            self.default = default
             for topic, found in self._topics.items():
                 if found.overridden_configs:
                     self._topics[topic] = _rebased(found, default)

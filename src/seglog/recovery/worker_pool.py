@@ -39,7 +39,7 @@ class WorkerPool(ProcessBound):
     def __init__(self, size: int, name: str, *, numbered: bool = True, quick_seconds: float = 0.0,
                  clock: Callable[[], float] = time.perf_counter) -> None:
         self.name, self._numbered = name, numbered
-        self._size = size
+        self.size = size  # how many threads may run
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads: dict[int, threading.Thread] = {}
         self._idle = 0
@@ -53,11 +53,6 @@ class WorkerPool(ProcessBound):
     def thread_number() -> int:
         """The number of the calling thread in its pool; -1 for a thread of no pool."""
         return getattr(_local, "number", -1)
-
-    @property
-    def size(self) -> int:
-        """How many threads may run."""
-        return self._size
 
     def submit(self, job: Callable[[], _T]) -> Future[_T]:
         """Runs the job as soon as a thread is free."""
@@ -73,13 +68,13 @@ class WorkerPool(ProcessBound):
     def resize(self, size: int) -> None:
         """Changes the number of threads, for waiting jobs too."""
         with self._changed:
-            self._size = size
+            self.size = size
             self._start_threads()
             self._changed.notify_all()
 
     def _start_threads(self) -> None:
         missing = len(self._waiting) - self._idle
-        for number in range(self._size):
+        for number in range(self.size):
             if missing <= 0 or self._closed:
                 return
             if number not in self._threads:
@@ -102,7 +97,7 @@ class WorkerPool(ProcessBound):
                 if (begun := self._begun.pop(number, None)) is not None:
                     self._last_seconds = self._clock() - begun
                 self._idle += 1
-                while number < self._size:
+                while number < self.size:
                     if self._waiting and self._holds_back(number):
                         self._changed.wait(self._quick_seconds)
                     elif self._waiting or self._closed:
@@ -110,7 +105,7 @@ class WorkerPool(ProcessBound):
                     else:
                         self._changed.wait()
                 self._idle -= 1
-                if not self._waiting or number >= self._size:
+                if not self._waiting or number >= self.size:
                     del self._threads[number]
                     self._changed.notify_all()
                     return

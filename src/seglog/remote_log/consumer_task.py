@@ -76,7 +76,8 @@ class ConsumerTask:
         self._has_changed = False
         self._waiters: dict[int, list[_Waiter]] = {}
         self._is_closed = False
-        self._failure: Exception | None = None
+        #: The error that ended the task; None if it runs or `close` ended it.
+        self.failure: Exception | None = None
         # Used only by the task's thread.
         self._assigned: frozenset[int] = frozenset()
         self._processed: frozenset[TopicIdPartition] = frozenset()
@@ -109,11 +110,6 @@ class ConsumerTask:
             for key in partitions:
                 self._has_changed |= self._users.pop(key, None) is not None
             self._changed.notify_all()
-
-    @property
-    def failure(self) -> Exception | None:
-        """The error that ended the task; None if it runs or `close` ended it."""
-        return self._failure
 
     def wait_until_consumed(self, partition: int, offset: int, timeout_ms: int) -> Future[None]:
         """Completes when the record at `offset` was read (Kafka: ConsumerManager).
@@ -167,7 +163,7 @@ class ConsumerTask:
         except Exception as error:
             if not self._is_closed:
                 _logger.error("Error occurred while processing the records", exc_info=error)
-                self._failure = error
+                self.failure = error
                 self.close()
         self._finish_waiters()
 

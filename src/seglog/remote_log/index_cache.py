@@ -111,7 +111,7 @@ class RemoteIndexCache(ProcessBound):
         self._used_ms: dict[bytes, int] = {}
         self._loading: dict[bytes, threading.Lock] = {}
         self._removed: set[bytes] = set()  # of those that are loading
-        self._size = 0
+        self.size = 0  # bytes of all files
         self._is_closed = False
         with storage_errors(self.path):
             os.makedirs(self.path, exist_ok=True)
@@ -145,11 +145,6 @@ class RemoteIndexCache(ProcessBound):
                 for kind, suffix in _SUFFIXES.items()}
 
     # ---- use
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return self._size
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -252,8 +247,8 @@ class RemoteIndexCache(ProcessBound):
         self._entries[segment_id] = _Stored(indexes.paths, indexes.base_offset, indexes.size)
         self._keep_open(segment_id, indexes)
         self._used_ms[segment_id] = self._time.milliseconds()
-        self._size += indexes.size
-        while self._size > self._size_max and len(self._entries) > 1:
+        self.size += indexes.size
+        while self.size > self._size_max and len(self._entries) > 1:
             self._drop(next(iter(self._entries)))
 
     def _expire(self) -> None:
@@ -268,14 +263,14 @@ class RemoteIndexCache(ProcessBound):
         gone = self._entries.pop(segment_id)
         self._open.pop(segment_id, None)
         del self._used_ms[segment_id]
-        self._size -= gone.size
+        self.size -= gone.size
         _delete(gone.paths.values())
 
     def resize(self, size_max: int) -> None:
         """Sets another bound (`remote.log.index.file.cache.total.size.bytes`)."""
         with self._lock:
             self._size_max = size_max
-            while self._size > size_max and self._entries:
+            while self.size > size_max and self._entries:
                 self._drop(next(iter(self._entries)))
 
     def remove_all(self, segment_ids: Iterable[bytes]) -> None:

@@ -89,7 +89,8 @@ class TieredFiles(SurvivesFork):
         self._names: dict[tuple[int, FileKind], str] = {}
         self._snapshots: dict[str, RemoteSegment] = {}
         self._lineage: tuple[EpochEntry, ...] = ()
-        self._findings: tuple[TierFinding, ...] = ()
+        #: Those of the last listing: gaps, missing or superfluous objects.
+        self.findings: tuple[TierFinding, ...] = ()
         self._handles, self._known = HandleCache(_HANDLES), KnownFacts()
         # Where the tier ends is looked up once by the listing and once by the log's reader.
         self._newest_index: tuple[object, Block, int] | None = None
@@ -109,11 +110,6 @@ class TieredFiles(SurvivesFork):
     def __repr__(self) -> str:
         return f"TieredFiles({self.bucket.tree.root!r}, {self.topic_partition})"
 
-    @property
-    def findings(self) -> tuple[TierFinding, ...]:
-        """The findings of the last listing: gaps, missing or superfluous objects."""
-        return self._findings
-
     # ---- the directory
 
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
@@ -130,7 +126,7 @@ class TieredFiles(SurvivesFork):
                     versions.update(self._local.listing(path)[1])
                     local_names = list(versions)
         catalog, skipped = self._look(path, _first_base(local_names))
-        self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
+        self._lineage, self.findings = catalog.lineage, (*skipped, *catalog.findings)
         names = self._take(catalog, path, local_names, versions)
         return list_names(path, names), versions
 
