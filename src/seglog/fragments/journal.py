@@ -66,8 +66,8 @@ def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move],
             "the next write finishes the commit", error.filename or data_dir) from error
 
 
-def finish_commit(data_dir: str) -> bool:
-    """Finishes a commit that a crash interrupted; returns whether there was one.
+def finish_commit(data_dir: str) -> None:
+    """Finishes a commit that a crash interrupted, if there is one.
 
     The caller holds the lock of the data directory. Raises KafkaStorageError if the journal cannot
     be read or a rename fails.
@@ -76,11 +76,11 @@ def finish_commit(data_dir: str) -> bool:
     path = os.path.join(directory, _JOURNAL)
     try:
         if not _is_directory(directory):
-            return False
+            return
         found = _CONTENT.read(path)
         if found is None:  # The crash came before the journal: nothing was renamed.
             os.rmdir(directory)
-            return False
+            return
         _finish(data_dir, directory, _parse(path, found["moves"]))
     except KafkaStorageError:
         raise
@@ -88,7 +88,6 @@ def finish_commit(data_dir: str) -> bool:
         raise KafkaStorageError(
             error.errno, f"cannot finish the commit of a job that was interrupted: "
             f"{error.strerror}", error.filename or path) from error
-    return True
 
 
 def _is_directory(path: str) -> bool:

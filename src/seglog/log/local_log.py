@@ -23,8 +23,8 @@ from seglog.log.scheduler import Time
 from seglog.log.active_segment import ActiveSegment
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.log_files import LogFiles
-from seglog.recovery.segment_files import SEGMENT_FILES, TOLD_FILES, SegmentFiles
-from seglog.storage.paths import FileKind, FileState, file_name
+from seglog.recovery.segment_files import TOLD_FILES, SegmentFiles
+from seglog.storage.paths import FileKind, FileState, file_name, segment_file_names
 
 __all__ = ["LocalLog", "Reason"]
 
@@ -271,7 +271,7 @@ class LocalLog:
         return base
 
     def _remove_leftovers(self, base: int) -> None:
-        for name in (file_name(base, kind) for kind in SEGMENT_FILES):
+        for name in segment_file_names(base):
             if self.disk.size(name) is not None:
                 _logger.warning(self.log_text(f"Newly rolled segment file {self.path}/{name} "
                                               "already exists; deleting it first"))
@@ -403,7 +403,8 @@ class LocalLog:
                      ", ".join(one.describe() for one in segments))
         with self.guarded(f"Error while deleting segments for {self.topic_partition}"):
             for segment in segments:
-                for name, what in zip(segment.names(FileState.DELETED), TOLD_FILES, strict=True):
+                for name, what in zip(segment.names(FileState.DELETED), TOLD_FILES.values(),
+                                      strict=True):
                     path = os.path.join(self.path, name)
                     if self.disk.delete(name):
                         _logger.info("Deleted %s %s.", what, path)

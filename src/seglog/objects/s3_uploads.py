@@ -64,11 +64,9 @@ class S3Uploads:
         self._bucket = url.root.partition("://")[2]
         self._timeout = options.request_timeout_seconds
 
-    def abort(self, prefix: str) -> int:
-        """Aborts the unfinished uploads of objects whose key begins with `prefix`; how many.
-        StoreError."""
-        found = self.unfinished(prefix)
-        for key, upload in found:
+    def abort(self, prefix: str) -> None:
+        """Aborts the unfinished uploads of objects whose key begins with `prefix`. StoreError."""
+        for key, upload in self.unfinished(prefix):
             try:
                 self._ask("DELETE", key, {"uploadId": upload})
             except urllib.error.HTTPError as error:
@@ -76,7 +74,6 @@ class S3Uploads:
                     raise _failure(error) from None
             except _FAILURES as error:
                 raise _failure(error) from None
-        return len(found)
 
     def unfinished(self, prefix: str) -> list[tuple[str, str]]:
         """Key and id of each of them; at most a thousand. StoreError."""

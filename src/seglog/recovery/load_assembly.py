@@ -14,12 +14,11 @@ from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.loading_passes import tidy
 from seglog.recovery.partition_plan import PartitionPlan
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.segment_files import SEGMENT_FILES
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.steps import SegmentSteps
 from seglog.storage.epochs import LeaderEpochs
-from seglog.storage.paths import file_names, snapshot_name
+from seglog.storage.paths import segment_file_names, snapshot_name
 
 __all__ = ["assemble"]
 
@@ -33,7 +32,7 @@ def assemble(plan: PartitionPlan, disk: Disk, inputs: LoadInputs, epochs: Leader
     found = SegmentSteps(plan, files, inputs.clean_shutdown)
     found.report(report)
     if len(files.base_offsets):
-        log, *indexes = file_names(int(files.base_offsets[-1]), SEGMENT_FILES)
+        log, *indexes = segment_file_names(int(files.base_offsets[-1]))
         disk.look([*indexes, *(snapshot_name(offset)
                                for offset in files.snapshots.offsets[-1:])], [log])
     loader = LogLoader(

@@ -20,7 +20,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
 from seglog.recovery.loading_producers import LoadingProducers
-from seglog.recovery.segment_files import SEGMENT_FILES, TOLD_FILES, SegmentFiles
+from seglog.recovery.segment_files import TOLD_FILES, SegmentFiles
 from seglog.recovery.loaded_segments import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, LoadedSegments
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.textfile import sync_path
@@ -28,7 +28,6 @@ from seglog.storage.textfile import sync_path
 __all__ = ["LogFiles"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
-_TOLD = dict(zip([kind.value for kind in SEGMENT_FILES], TOLD_FILES, strict=True))
 
 
 class LogFiles:
@@ -153,7 +152,7 @@ class LogFiles:
         KafkaStorageError."""
         while self.removed:
             name = self.removed[-1]
-            what = _TOLD.get(os.path.splitext(name.removesuffix(FileState.DELETED.value))[1])
+            what = TOLD_FILES.get(os.path.splitext(name.removesuffix(FileState.DELETED.value))[1])
             if self.disk.delete(name) and what is not None:  # Kafka does not tell snapshots
                 _logger.info("Deleted %s %s.", what, os.path.join(self.path, name))
             self.removed.pop()

@@ -16,16 +16,15 @@ from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndex
 from seglog.recovery.scans import Extent
 from seglog.recovery.segment_recovery import SegmentRecovery
 from seglog.recovery.next_offset import find_offset, next_offset_from, opened_log, whole_headers
-from seglog.storage.paths import FileKind, FileState, file_names
+from seglog.storage.paths import FileState, segment_file_names
 
-__all__ = ["SEGMENT_FILES", "TOLD_FILES", "SegmentFiles"]
+__all__ = ["TOLD_FILES", "SegmentFiles"]
 
 _logger = logging.getLogger("seglog.LogSegment")
 
-#: In the order in which Kafka renames and deletes them.
-SEGMENT_FILES: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
-#: What messages call them.
-TOLD_FILES: Final = ("log", "offset index", "time index", "transaction index")
+#: What messages call its files, by the ends of their names.
+TOLD_FILES: Final = {".log": "log", ".index": "offset index", ".timeindex": "time index",
+                     ".txnindex": "transaction index"}
 
 
 class SegmentFiles:
@@ -42,7 +41,7 @@ class SegmentFiles:
                  state: FileState = FileState.LIVE, size: int | None = None, *,
                  created_ms: int = 0, max_seen: TimestampOffset | None = None) -> None:
         self.disk, self.base_offset, self.config = disk, base_offset, config
-        self.log_name, index, time_index, txn_index = file_names(base_offset, SEGMENT_FILES, state)
+        self.log_name, index, time_index, txn_index = segment_file_names(base_offset, state)
         self.size = (disk.size(self.log_name) or 0) if size is None else size
         self.offset_index = OffsetIndexFile(disk, index, base_offset, config.segment_index_bytes)
         self.time_index = TimeIndexFile(disk, time_index, base_offset, config.segment_index_bytes)
@@ -217,7 +216,7 @@ class SegmentFiles:
 
     def names(self, state: FileState) -> list[str]:
         """The names of its four files with this suffix, in Kafka's order."""
-        return file_names(self.base_offset, SEGMENT_FILES, state)
+        return segment_file_names(self.base_offset, state)
 
     def rename(self, old: FileState, new: FileState, *, keeps_log: bool = False) -> None:
         """Changes the suffix of all its files that exist, in Kafka's order; with `keeps_log` of its

@@ -139,7 +139,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
         try:
             is_there = self._ensure_topic(config)
             if is_there:
-                self._start(config)
+                self._start()
         except RetriableRemoteStorageError as error:
             _logger.warning("Encountered error while querying or creating %s topic: %s",
                             REMOTE_LOG_METADATA_TOPIC, error)
@@ -172,7 +172,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
                                      f"expected partition count {expected}")
         return True
 
-    def _start(self, config: TopicBasedRemoteLogMetadataManagerConfig) -> None:
+    def _start(self) -> None:
         assert self._transport is not None and self._partitioner is not None
         with self._lock:
             if self._is_closing:

@@ -139,7 +139,7 @@ class Files(Protocol):
         """One pass over a partition directory, and the versions of its objects by name if they have
         versions. Raises KafkaStorageError as `entries`."""
 
-    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+    def names(self) -> Mapping[tuple[int, FileKind], str]:
         """Files of segments that are stored under another name in that directory, by base offset
         and kind: absolute paths, or URLs. As of the last listing."""
 
@@ -186,7 +186,7 @@ class LocalFiles:
             found.base_offsets.tolist(), found.flags.tolist(), found.snapshots.tolist(),
             sorted(found.others))), {}
 
-    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+    def names(self) -> Mapping[tuple[int, FileKind], str]:
         """See Files: none."""
         return {}
 

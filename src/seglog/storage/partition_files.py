@@ -70,7 +70,7 @@ def _read_directory(path: str, handles: HandleCache, where: Files) -> PartitionF
         rows = np.flatnonzero(listing.flags & HAS_LOG)
         return PartitionFiles(
             Segments(path, listing.base_offsets[rows], listing.flags[rows], handles, where=place,
-                     versions=versions, overrides=where.names(path)), listing.snapshots)
+                     versions=versions, overrides=where.names()), listing.snapshots)
     return _swapped(path, listing, irregular, swaps, handles, place, versions)
 
 
@@ -105,7 +105,7 @@ def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: 
     bases = sorted(base for base, has in flags.items() if has & HAS_LOG)
     segments = Segments(path, np.array(bases, np.int64),
                         np.array([flags[base] & 0xff for base in bases], np.uint8),
-                        handles, overrides={**where.names(path), **swaps.complete}, where=where,
+                        handles, overrides={**where.names(), **swaps.complete}, where=where,
                         versions=versions)
     snapshots = listing.snapshots
     if covered:

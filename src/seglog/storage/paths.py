@@ -10,7 +10,6 @@ import enum
 import functools
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,10 +24,10 @@ __all__ = [
     "LEADER_EPOCH_CHECKPOINT", "LOCK_FILE", "LOG_START_OFFSET_CHECKPOINT", "META_PROPERTIES",
     "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
     "TOPIC_NAME_LENGTH_MAX", "UNFINISHED_COMMIT", "check_topic",
-    "delete_dir_name", "directory_name_or_none", "file_name", "file_names", "future_dir_name",
+    "delete_dir_name", "directory_name_or_none", "file_name", "future_dir_name",
     "index_name", "leads_to_directory", "log_name", "offset_from_file_name", "parse_directory_name",
-    "parse_file_name", "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name",
-    "txn_index_name",
+    "parse_file_name", "segment_file_names", "snapshot_name", "stray_dir_name", "temporary_name",
+    "time_index_name", "txn_index_name",
 ]
 
 META_PROPERTIES: Final = "meta.properties"
@@ -127,11 +126,12 @@ def file_name(offset: int, kind: FileKind, state: FileState = FileState.LIVE) ->
     return f"{_stem(offset)}{kind.value}{state.value}"
 
 
-def file_names(offset: int, kinds: Iterable[FileKind], state: FileState = FileState.LIVE
-               ) -> list[str]:
-    """The canonical names of several files of one offset. Raises ValueError as `file_name`."""
+def segment_file_names(offset: int, state: FileState = FileState.LIVE) -> list[str]:
+    """The canonical names of a segment's log, offset, time and transaction index, in the order in
+    which Kafka renames and deletes them. Raises ValueError as `file_name`."""
     stem, end = _stem(offset), state.value
-    return [f"{stem}{kind.value}{end}" for kind in kinds]
+    return [f"{stem}{kind.value}{end}" for kind in (
+        FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)]
 
 
 def _stem(offset: int) -> str:

@@ -193,13 +193,12 @@ def _is_kafka_file(name: str) -> bool:
 
 # ---- what a caller asks for
 
-def require_data_directory(path: str | os.PathLike[str]) -> str:
-    """The absolute path of a data directory. Raises KafkaStorageError for anything else, with what
-    it is and what was probably meant."""
+def require_data_directory(path: str | os.PathLike[str]) -> None:
+    """Raises KafkaStorageError for anything but a data directory, with what it is and what was
+    probably meant."""
     place = identify(path)
     if place.kind is not PlaceKind.DATA_DIRECTORY:
         raise _refusal(place, place.describe())
-    return place.path
 
 
 def require_room_for_logs(path: str | os.PathLike[str]) -> str:

@@ -89,7 +89,7 @@ class RemoteFiles(SurvivesFork):
         objects, _ = self._list(path)
         return list_names(path, objects), objects
 
-    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+    def names(self) -> Mapping[tuple[int, FileKind], str]:
         """See Files: none."""
         return {}
 

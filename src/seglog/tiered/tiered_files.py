@@ -230,7 +230,7 @@ class TieredFiles(SurvivesFork):
             if layout.has_index(segment, IndexType.OFFSET) else None,
             version=ObjectVersion(size)), self._handles, self._handles.new_owner(), where=self)
 
-    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+    def names(self) -> Mapping[tuple[int, FileKind], str]:
         """See Files."""
         return self._names
 
