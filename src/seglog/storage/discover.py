@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from seglog.arguments import given_path
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, storage_errors
 from seglog.model import TopicPartition
 from seglog.storage.log_store import LOCAL, Files, absolute, files_of, place_of
 from seglog.storage.paths import (
@@ -51,14 +51,12 @@ def find_directories(path: Path, where: Files | None = None) -> list[FoundDirect
     """
     text = place_of(path)
     where = where or files_of(text)
-    try:
-        listing = where.entries(text)
-    except KafkaStorageError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            require_data_directory(text)
-        raise KafkaStorageError(error.errno, error.strerror, text) from None
+    with storage_errors(text):
+        try:
+            listing = where.entries(text)
+        except (FileNotFoundError, NotADirectoryError):
+            require_data_directory(text)  # says what is there instead
+            raise
     if any(_is_segment(name) for name, is_directory in listing if not is_directory):
         return [_itself(text)]
     if where is LOCAL:
