@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 BENCHES = [name for name in bench_names() if name != "spark"]
 #: They run Kafka's classes, a broker, a server that Go builds, or many processes.
-LONG = {"clean", "objects", "small_partitions", "startup", "tiered"}
+LONG = {"clean", "encode", "load", "objects", "recover", "small_partitions", "startup", "tiered"}
 
 
 @pytest.fixture(scope="module")

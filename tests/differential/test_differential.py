@@ -9,10 +9,10 @@ import pytest
 
 from tests.differential.judge import Judge
 from tests.differential.recorder import MET
-from tests.support.effort import quick_first
+from tests.support.effort import how_many, quick_first
 
 SEED = 2026
-CASES, SLICE = 1100, 110
+CASES, SLICE = 1100, how_many("SEGLOG_DIFFERENTIAL_SLICE", 110, 44)
 
 
 @pytest.mark.parametrize("first", quick_first(range(0, CASES, SLICE), 1))

@@ -17,7 +17,7 @@ from tests.support.effort import how_many
 from tests.support.fingerprint import fingerprint
 
 SEED = 5
-CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 120, 20)
+CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 120, 10)
 
 
 @pytest.mark.parametrize("level", ["kafka", "full", "verify"])

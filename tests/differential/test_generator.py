@@ -6,6 +6,8 @@ import collections
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.differential import registry
 from tests.differential.cases import plan
 from tests.differential.sources import SHAPES, Sources
@@ -28,6 +30,7 @@ def test_a_case_is_the_same_whenever_it_is_made(golden: Path, home: Path) -> Non
         assert _bytes(first) == _bytes(second)
 
 
+@pytest.mark.judge
 def test_every_kind_and_every_source_comes_up(golden: Path, home: Path) -> None:
     sources = Sources(golden, home / "sources")
     cases = [plan(sources, 1, number) for number in range(1000)]

@@ -30,7 +30,7 @@ from tests.manager.records import batch
 from tests.support.effort import how_many
 
 SEED = int(os.environ.get("SEGLOG_IDLE_SEED", "12"))
-CASES = how_many("SEGLOG_IDLE_CASES", 60, 24)
+CASES = how_many("SEGLOG_IDLE_CASES", 60, 12)
 CLEAN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 EMPTY_SNAPSHOT = len(encode_snapshot([]))

@@ -71,7 +71,7 @@ def refusals(box: Box, damaged: dict[str, Damaged], tmp_path: Path, name: str) -
     return Refusals(box, damaged[name], tmp_path / "data")
 
 
-@pytest.mark.parametrize("name", quick_each(names(), 4))
+@pytest.mark.parametrize("name", quick_each(names(), 8))
 def test_a_read_that_fails_cuts_nothing(refusals: Refusals) -> None:
     """EIO in a read is an error that names the file and the byte; never a reason to cut."""
     errors = 0
@@ -83,7 +83,7 @@ def test_a_read_that_fails_cuts_nothing(refusals: Refusals) -> None:
     assert errors or refusals.expected[0]
 
 
-@pytest.mark.parametrize("name", quick_each(names()[::3], 4))
+@pytest.mark.parametrize("name", quick_each(names()[::3], 8))
 def test_a_question_that_fails_cuts_nothing(refusals: Refusals) -> None:
     """EIO where a directory is listed, a file looked for or opened: none counts as missing."""
     for calls in QUESTIONS.split(","):
@@ -93,7 +93,7 @@ def test_a_question_that_fails_cuts_nothing(refusals: Refusals) -> None:
             refusals.refuse(calls, point, IO, ONCE)
 
 
-@pytest.mark.parametrize("name", quick_each(names(), 4))
+@pytest.mark.parametrize("name", quick_each(names(), 8))
 def test_a_change_that_fails_loses_nothing(refusals: Refusals) -> None:
     """A full disk, a dying one, one that may not be written to."""
     count = refusals.count(CHANGES)

@@ -18,6 +18,7 @@ from tests.crash.promises import FILE, promised
 from tests.crash.writer import NOW, attempt
 from tests.faults.box import CHANGES, FULL_DISK, IO, QUESTIONS, Box, points
 from tests.faults.operations import SMALL, payload
+from tests.support.effort import quick_each
 
 KINDS = [*CHANGES.split(","), *QUESTIONS.split(",")]
 ERRORS = {kind: (IO, FULL_DISK, errno.EROFS) if kind in CHANGES.split(",") else (IO,)
@@ -26,7 +27,7 @@ ERRORS = {kind: (IO, FULL_DISK, errno.EROFS) if kind in CHANGES.split(",") else 
 ALWAYS = {"no segment": "IllegalArgumentException"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quick_each(KINDS, 2))
 def test_the_operations_of_a_log(box: Box, tmp_path: Path, kind: str) -> None:
     def run(name: str, **faults: object) -> tuple[Path, dict[str, object]]:
         root = tmp_path / name
@@ -52,7 +53,7 @@ def test_the_operations_of_a_log(box: Box, tmp_path: Path, kind: str) -> None:
         recover(root, 3, promises, random.Random(point), everything=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quick_each(KINDS, 2))
 def test_the_operations_of_a_manager(box: Box, tmp_path: Path, kind: str) -> None:
     def run(name: str, **faults: object) -> tuple[list[Path], dict[str, object]]:
         roots = [tmp_path / name / "first", tmp_path / name / "second"]

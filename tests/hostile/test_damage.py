@@ -11,6 +11,7 @@ import pytest
 from tests.oracle.builder import Shape, build_data_dir
 from tests.support import damage_files, damage_records  # noqa: F401  (they register their kinds)
 from tests.support.damage import KINDS, damage
+from tests.support.effort import quick_each
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def _state(root: Path) -> dict[str, bytes]:
     return {name.removeprefix(str(root)): content for name, content in found.items()}
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", quick_each(sorted(KINDS), 3))
 def test_a_kind_does_its_damage_again(source: Path, tmp_path: Path, kind: str) -> None:
     undamaged, states, said = _state(source), [], []
     for number in range(2):

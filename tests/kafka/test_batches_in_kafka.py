@@ -20,11 +20,12 @@ from seglog.log.column_batches import encode_batches
 from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.markers import ControlType
 from tests.kafka import harness
+from tests.support.effort import how_many, quick_first
 from tests.support.golden import decode
 
 Case = dict[str, Any]
 
-CASES = 800
+CASES = how_many("SEGLOG_BUILDER_CASES", 800, 200)
 HEADER_BYTES = 61
 KEYS = ["", "k", "trace", "имя", "\U0001f600", "x" * 70]
 
@@ -227,7 +228,7 @@ def test_markers(kafka_lib: Path) -> None:
             coordinator_epoch=coordinator, base_offset=offset, partition_leader_epoch=leader)
 
 
-@pytest.mark.parametrize("codec", CODEC_NAMES)
+@pytest.mark.parametrize("codec", quick_first(CODEC_NAMES, 2))
 def test_columns_become_what_the_builder_makes_of_records(kafka: harness.Client,
                                                           codec: str) -> None:
     """The same records by Kafka's builder, as many to a batch as the column encoder took."""

@@ -95,6 +95,7 @@ def test_the_oracle_reads_what_consumers_got(killed: tuple[Path, Truth, Watcher]
     assert active.stat().st_size == 16384 and active.read_bytes().endswith(bytes(18))
 
 
+@pytest.mark.judge
 def test_a_growing_log_reads_as_a_growing_prefix(killed: tuple[Path, Truth, Watcher]) -> None:
     """While a broker appends: never an error, never half a batch, never a row too many."""
     _, truth, watcher = killed

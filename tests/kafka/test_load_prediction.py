@@ -21,7 +21,7 @@ from tests.support.effort import how_many
 
 CONFIG = {"internal.segment.bytes": "16384", "index.interval.bytes": "512",
           "segment.index.bytes": "16384"}
-CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 240, 60)
+CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 240, 24)
 SEED = int(os.environ.get("SEGLOG_DIFFERENTIAL_SEED", "1"))
 
 # Where one load is not comparable: Kafka's own answer is about something else than the log.

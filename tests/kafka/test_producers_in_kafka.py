@@ -13,8 +13,9 @@ import pytest
 
 from tests.kafka import harness
 from tests.kafka.producers import Generator, Seglog, Sequence
+from tests.support.effort import how_many
 
-SEEDS = range(300)
+SEEDS = range(how_many("SEGLOG_PRODUCER_SEEDS", 300, 60))
 
 #: Whatever Kafka throws at appends of producers came up, if this is what came up.
 THROWN = {

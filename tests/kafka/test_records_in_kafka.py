@@ -21,10 +21,10 @@ from tests.kafka import harness
 from tests.oracle.batch import Row
 from tests.support import reading
 from tests.support.absurd import seal
-from tests.support.effort import quick_first
+from tests.support.effort import how_many, quick_first
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "sequence")
-SEEDS, COUNT = range(3), 1500
+SEEDS, COUNT = range(3), how_many("SEGLOG_MUTATIONS", 1500, 500)
 
 
 def _rows(rows: list[Row]) -> list[Row]:

@@ -12,9 +12,9 @@ import pytest
 from tests.kafka import harness, validation_cases
 from tests.kafka.verdicts import SEED, comparable, ours, recorded
 from tests.support.recorded import digest
-from tests.support.effort import quick_first
+from tests.support.effort import how_many, quick_first
 
-SEEDS, COUNT = (SEED, SEED + 1), 1500
+SEEDS, COUNT = (SEED, SEED + 1), how_many("SEGLOG_VALIDATIONS", 1500, 400)
 
 
 def kafka(cases: list[dict[str, Any]], directory: Path) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ from tests.sequences.coverage import paths
 from tests.sequences.generator import generate
 from tests.sequences.judge import Judge, Verdict
 from tests.sequences.settings import CLEANED_THEMES
-from tests.support.effort import quick_first
+from tests.support.effort import how_many, quick_first
 
 SEED = 2026
-CASES, SLICE = 300, 50
+CASES, SLICE = 300, how_many("SEGLOG_SEQUENCES_SLICE", 50, 20)
 MET = Path(__file__).parent / "met_cleaned.jsonl"
 #: The minimum coverage of a slice.
 WANTED = {"clean dropped": 20, "clean kept": 5, "clean full": 3, "clean nothing": 5, "aborted": 1}

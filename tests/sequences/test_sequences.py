@@ -13,10 +13,10 @@ import pytest
 from tests.sequences.generator import generate
 from tests.sequences.judge import Judge
 from tests.sequences.settings import TIERED_THEMES
-from tests.support.effort import quick_first
+from tests.support.effort import how_many, quick_first
 
 SEED = 2026
-CASES, SLICE = 200, 50
+CASES, SLICE = 200, how_many("SEGLOG_SEQUENCES_SLICE", 50, 20)
 MET = Path(__file__).parent / "met.jsonl"
 
 

@@ -293,7 +293,7 @@ QUERIES = ("offset = 300", "offset IN (1, 300, 301) AND partition = 0", "partiti
            "timestampType < 0", "offset = 3 OR partition = 1", "offset % 7 = 0 AND offset > 20")
 
 
-@pytest.mark.parametrize("query", quick_first(QUERIES, 3))
+@pytest.mark.parametrize("query", quick_first(QUERIES, 1))
 def test_queries_are_the_same_on_and_off(spark: SparkSession, golden: Path, pushdown: bool,
                                          query: str) -> None:
     def rows() -> list[Any]:

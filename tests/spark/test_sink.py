@@ -25,6 +25,7 @@ from seglog.spark.source_schema import HEADERS
 from tests.fragments.jobs import left_over
 from tests.fragments.test_publish import check_sound
 from tests.support import reading
+from tests.support.effort import quick_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,19 +117,22 @@ def test_topic_and_partition_columns(session: SparkSession, tmp_path: Path) -> N
     assert {name.partition("-")[0] for name in written(tmp_path / "other")} == {"one"}
 
 
-@pytest.mark.parametrize(("columns", "options", "said"), [
-    (["'v' AS value", "cast(null as string) AS topic"], {},
-     "null topic present in the data. Use the topic option for setting a default topic."),
-    (["'v' AS value", "if(id = 7, 3, 0) AS partition"], {"topic": "a", "num.partitions": "3"},
-     r"Invalid partition given with record: 3 is not in the range \[0...3\)"),
-    (["'v' AS value", "'no/topic' AS topic"], {}, "Topic name is invalid"),
-    (["repeat('v', 2000) AS value"], {"topic": "a", "max.message.bytes": "1000"},
-     "exceeds the maximum configured value of 1000"),
-    (["'v' AS value", "array(named_struct('key', cast(null as string), 'value', "
-      "cast('x' as binary))) AS headers"], {"topic": "a"}, "[Nn]ull header key"),
-    (["'v' AS value", "if(id = 7, double('NaN'), 0D) AS timestamp"], {"topic": "a"},
-     "Invalid timestamp nan: expected seconds since 1970"),
-])
+@pytest.mark.parametrize(("columns", "options", "said"), quick_each([
+    pytest.param(
+        ["'v' AS value", "cast(null as string) AS topic"], {},
+        "null topic present in the data. Use the topic option for setting a default topic."),
+    pytest.param(
+        ["'v' AS value", "if(id = 7, 3, 0) AS partition"], {"topic": "a", "num.partitions": "3"},
+        r"Invalid partition given with record: 3 is not in the range \[0...3\)"),
+    pytest.param(["'v' AS value", "'no/topic' AS topic"], {}, "Topic name is invalid"),
+    pytest.param(["repeat('v', 2000) AS value"], {"topic": "a", "max.message.bytes": "1000"},
+                 "exceeds the maximum configured value of 1000"),
+    pytest.param(
+        ["'v' AS value", "array(named_struct('key', cast(null as string), 'value', "
+         "cast('x' as binary))) AS headers"], {"topic": "a"}, "[Nn]ull header key"),
+    pytest.param(["'v' AS value", "if(id = 7, double('NaN'), 0D) AS timestamp"], {"topic": "a"},
+                 "Invalid timestamp nan: expected seconds since 1970"),
+], 3))
 def test_rows_that_are_no_records_leave_nothing(
         session: SparkSession, tmp_path: Path, columns: list[str], options: dict[str, str],
         said: str) -> None:

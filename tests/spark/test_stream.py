@@ -107,6 +107,7 @@ def test_available_now_reads_all_in_limited_batches_and_continues(
     assert stream.run() == []
 
 
+@pytest.mark.judge
 def test_options_that_are_refused_say_why(
         query: Callable[..., Query], logs: Callable[[str], seglog.EmbeddedLog]) -> None:
     """PySpark loses an error that comes while it makes the reader."""
