@@ -22,7 +22,7 @@ from seglog.errors import (
     LogDirLockedError, RecordTooLargeError,
 )
 from seglog.fragments import (
-    FragmentWriter, Job, StreamBatch, check_target, exclusive, partition_count,
+    FragmentWriter, Job, StreamBatch, check_target, exclusive, partition_count, publish,
 )
 from seglog.model import EpochEntry, TopicPartition
 from seglog.storage.checkpoint_files import (
@@ -133,6 +133,19 @@ def test_many_small_jobs_share_a_segment(tmp_path: Path) -> None:
         written.publish()
     assert [path.name for path in (tmp_path / "a-0").glob("*.log")] == [f"{0:020d}.log"]
     assert [path.stem for path in (tmp_path / "a-0").glob("*.snapshot")] == [f"{1080:020d}"]
+    check_sound(tmp_path)
+
+
+def test_an_index_with_too_many_entries_gets_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                  ) -> None:
+    """The commit failed: of 1 GiB in small batches, with index.interval.bytes=0."""
+    monkeypatch.setattr("seglog.fragments.prepare._INDEX_BYTES", 240)
+    written = Written(tmp_path, batch_bytes=100)
+    written.task({TopicPartition("a", 0): make_rows(random.Random(1), 700)})
+    publish(written.job, written.fragments, written.counts, new_partitions=3,
+            segment_bytes=1 << 30, index_interval_bytes=0)
+    index = (tmp_path / "a-0" / f"{0:020d}.index").stat().st_size
+    assert 40 < index <= 240 and contents(tmp_path) == add({}, written.rows)
     check_sound(tmp_path)
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from seglog._native.batch import scan_file
 from seglog._native.file import open_read
 from seglog._native.rebuild import IndexRebuild
+from seglog._native.status import Status
 from seglog.errors import KafkaStorageError, storage_errors
 from seglog.fragments.fragment import Fragment, read_facts, write_all
 from seglog.fragments.job import Job
@@ -272,15 +273,19 @@ class Preparation:
                 and end - 1 - segment.base_offset <= _OFFSET_DELTA_MAX)
 
     def _indexes(self, key: TopicPartition, segment: _Segment) -> tuple[bytes, bytes]:
-        rebuild = IndexRebuild(segment.base_offset, interval_bytes=self._interval,
-                               index_bytes=_INDEX_BYTES)
-        for facts in segment.facts:
-            if rebuild.feed(np.ascontiguousarray(facts)) != len(facts):
+        interval = self._interval
+        while True:
+            rebuild = IndexRebuild(segment.base_offset, interval_bytes=interval,
+                                   index_bytes=_INDEX_BYTES)
+            if all(rebuild.feed(np.ascontiguousarray(facts)) == len(facts)
+                   for facts in segment.facts):
+                rebuild.finish()
+                return rebuild.offset_index, rebuild.time_index
+            if rebuild.status != Status.INDEX_FULL:
                 path = os.path.join(self._data_dir, str(key), log_name(segment.base_offset))
                 raise KafkaStorageError(f"{path}: batches that no index takes (at byte "
                                         f"{rebuild.position})")
-        rebuild.finish()
-        return rebuild.offset_index, rebuild.time_index
+            interval = 2 * interval + 1024  # A broker rolls; here fewer entries are as good.
 
 
 def _random_topic_id() -> uuid.UUID:
