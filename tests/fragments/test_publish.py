@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.cli.main import main
 from seglog.errors import (
     IllegalArgumentError, IllegalStateError, InvalidTopicError, KafkaStorageError,
     LogDirLockedError, RecordTooLargeError,
@@ -323,6 +324,23 @@ def test_a_directory_of_another_user_is_refused_before_the_commit(target: Path) 
     target.chmod(0o777)
     with without_rights(target):
         refuse_before_commit(target, TopicPartition("a", 0), "this user may not put new files in")
+
+
+@pytest.mark.parametrize("small_bytes", [32 << 20, 100])
+@pytest.mark.parametrize("damage", [lambda log: log[:-7], lambda log: log + bytes(90),
+                                    lambda log: log[:-3] + b"!" + log[-2:]])
+def test_nothing_is_added_after_damage(target: Path, monkeypatch: pytest.MonkeyPatch,
+                                       damage: Callable[[bytes], bytes], small_bytes: int) -> None:
+    """New records got the offsets of the damaged ones, and a recovery truncated both."""
+    monkeypatch.setattr("seglog.fragments.prepare.SMALL_BYTES", small_bytes)
+    path = target / "a-0" / f"{0:020d}.log"
+    path.write_bytes(damage(path.read_bytes()))
+    refuse_before_commit(target, TopicPartition("a", 0), "is no sound batch, .* delete .kafka_cle")
+    (target / CLEAN_SHUTDOWN_FILE).unlink()
+    assert main(["load", "--recover", str(target)]) in (0, 1)
+    written = Written(target)
+    written.task({TopicPartition("a", 0): make_rows(random.Random(4), 5)})
+    assert written.publish() and check_sound(target) is None
 
 
 # ---- jobs that died -----------------------------------------------------------------------------

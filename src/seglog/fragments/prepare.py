@@ -28,12 +28,13 @@ from seglog.fragments.journal import Move
 from seglog.fragments.layout import partitions_of
 from seglog.model import TopicPartition
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
+from seglog.storage.log_tail import read_tail
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.meta import read_partition_metadata, write_partition_metadata
 from seglog.storage.ownership import create_file, make_directories
 from seglog.storage.paths import (
-    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, delete_dir_name, index_name, log_name,
-    snapshot_name, temporary_name, time_index_name,
+    CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, delete_dir_name,
+    index_name, log_name, snapshot_name, temporary_name, time_index_name,
 )
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, encode_snapshot
 from seglog.storage.textfile import (
@@ -169,6 +170,10 @@ class Preparation:
             raise KafkaStorageError(errno.EACCES, "this user may not put new files in the "
                                     "partition's directory: write as its owner", place)
         with PartitionLog.open(place) as log:
+            # Else new records would get the offsets of damaged ones, where no reader finds them.
+            if len(log.segments) and read_tail(
+                    log.segments[len(log.segments) - 1]).status is not Status.END:
+                raise self._damaged(place, f"what follows offset {log.log_end_offset - 1}")
             return self._extend_log(key, place, log, fragments)
 
     def _extend_log(self, key: TopicPartition, place: str, log: PartitionLog,
@@ -226,10 +231,7 @@ class Preparation:
                 return None
             found = scan_file(descriptor, 0, size, check_crcs=False, strict=True)
             if found.position != size:
-                raise KafkaStorageError(
-                    f"{path}: the last segment does not end with a whole batch (byte "
-                    f"{found.position} of {size}): run `seglog load --recover "
-                    f"{self._data_dir}` first")
+                raise self._damaged(path, f"what follows byte {found.position}")
             copy = self._hidden()
             target = create_file(copy, path)
             try:
@@ -239,6 +241,12 @@ class Preparation:
         finally:
             os.close(descriptor)
         return _Segment(last.base_offset, copy, size, [found.batches])
+
+    def _damaged(self, path: str, what: str) -> KafkaStorageError:
+        return KafkaStorageError(
+            errno.EIO, f"{what} is no sound batch, though the log was closed: restore the "
+            f"partition, or delete {CLEAN_SHUTDOWN_FILE} and run `seglog load --recover "
+            f"{self._data_dir}`, which truncates it there", path)
 
     def _segments(self, last: _Segment | None, offset: int, epoch: int,
                   fragments: Sequence[Fragment]) -> tuple[list[_Segment], int]:
