@@ -17,7 +17,7 @@ import pytest
 import seglog
 from seglog import PartitionLog
 from seglog.arrow import decode_range
-from seglog.errors import KafkaStorageError
+from seglog.errors import ForkedProcessError, KafkaStorageError
 from tests.objects.faulty import Asked, Faulty
 from tests.objects.server import options_of
 from tests.support.effort import quick_first
@@ -201,3 +201,23 @@ def test_ctrl_c_while_a_store_is_silent(faulty: Faulty, silent: str) -> None:
         finally:
             reader.kill()
     assert reader.returncode == 130 and time.monotonic() - began < 20
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent(
+        faulty: Faulty, hasty: dict[str, str]) -> None:
+    with seglog.open(faulty.root / "data" / "orders-0") as log:
+        log.append(b"a value")
+    remote = PartitionLog.open(URL, storage_options=hasty)
+    for read_again in (remote.records, lambda: PartitionLog.open(URL, storage_options=hasty)):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            try:
+                list(read_again())
+            except ForkedProcessError as error:
+                os._exit(7 if "spawn or forkserver" in str(error) else 8)
+            except BaseException:
+                os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(list(remote.records())) == 1

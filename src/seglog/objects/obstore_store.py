@@ -18,7 +18,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from seglog.errors import KafkaStorageError
+from seglog.errors import ForkedProcessError, KafkaStorageError
 from seglog.objects.s3_uploads import S3Uploads
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
@@ -41,6 +41,13 @@ _PASSING: Final = re.compile(
     r"request or response body|requested \d+\.\.\d+, got", re.IGNORECASE)
 _STATUS: Final = re.compile(r"status code: (\d+)")
 _PASSING_STATUSES: Final = ("429", "500", "502", "503", "504")
+
+#: The process whose threads obstore has, from the first request on. In a forked child it would wait
+#: for them for ever.
+_process: int | None = None
+_FORKED: Final = (
+    "Its threads are not in a forked child: read buckets in the children alone, or start the "
+    "children with the method spawn or forkserver of multiprocessing.")
 
 
 class ObstoreStore:
@@ -135,6 +142,11 @@ class ObstoreStore:
 
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
+        global _process
+        if _process is None:
+            _process = os.getpid()
+        elif _process != os.getpid():
+            raise ForkedProcessError("client of an object store", _process, _FORKED)
         try:
             yield
         except StoreError:
