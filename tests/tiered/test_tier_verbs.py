@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import DirectoryKind, directory_name_or_none
+from tests.support.synced import syncs
 from tests.support.verbs import run
 from tests.tiered.conftest import Tiered
 
@@ -111,6 +113,26 @@ def test_a_restore_that_does_not_fit_names_its_file_and_leaves_nothing(
     assert done.returncode == 2
     assert done.stderr == f"seglog: error: {made}/{0:020}.log: File too large\n"
     assert not made.exists()
+
+
+def test_a_restored_log_is_durable_with_the_directories_above_it(
+        tiered: Tiered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    with syncs() as synced:
+        assert run(capsys, "tier", "restore", tiered.remote, "t-gzip-0", "a/b/t-gzip-0")[0] == 0
+    assert {(tmp_path, ("a",)), (tmp_path / "a", ("b",)), (tmp_path / "a/b", ("t-gzip-0",))} <= {
+        (path, tuple(names)) for path, names in synced if isinstance(names, list)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_log_that_root_restores_belongs_to_the_broker(
+        tiered: Tiered, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.chown(tmp_path, 1234, 1235)
+    made = tmp_path / "t-gzip-0"
+    assert run(capsys, "tier", "restore", tiered.remote, made.name, made)[0] == 0
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in (made, *made.iterdir())} \
+        == {(1234, 1235)}
 
 
 KILLED = """

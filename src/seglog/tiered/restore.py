@@ -13,12 +13,13 @@ from seglog.arguments import directory_path
 from seglog.errors import KafkaStorageError, storage_errors
 from seglog.objects.store import Block
 from seglog.storage.log_store import LogFile
+from seglog.storage.ownership import make_directories, open_file
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, delete_dir_name, file_name,
     snapshot_name,
 )
-from seglog.storage.textfile import sync_path
+from seglog.storage.textfile import sync_names, sync_path
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.tiered_files import INDEXES, TieredFiles
 
@@ -34,7 +35,8 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
     of segments.
 
     `log` is one of `Bucket.log`, or of `PartitionLog.open(path, remote=...)`, whose local segments
-    are not copied. Everything is durable on return. A segment that the next one overlaps is
+    are not copied. Everything is durable on return, and belongs to the owner of the directory above
+    if root restores it. A segment that the next one overlaps is
     truncated where that one begins, and gets no indexes.
 
     The files are written into a directory whose name marks it as deleted, beside the target, or in
@@ -53,7 +55,7 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
             raise KafkaStorageError(errno.ENOTEMPTY, "the directory is not empty", str(root))
         unfinished = (root.parent if is_new else root) / delete_dir_name(
             where.topic_partition, uuid4().hex)
-        unfinished.mkdir(parents=True)
+        sync_names(make_directories(unfinished))
         try:
             count = _restore(log, where, root, unfinished)
             sync_path(unfinished)
@@ -73,7 +75,8 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
 
 def _restore(log: PartitionLog, where: TieredFiles, root: Path, unfinished: Path) -> int:
     def write(name: str, pieces: Iterable[Block]) -> None:
-        with storage_errors(str(root / name)), open(unfinished / name, "xb") as out:
+        with storage_errors(str(root / name)), os.fdopen(
+                open_file(unfinished / name, os.O_WRONLY | os.O_EXCL), "wb") as out:
             out.writelines(map(memoryview, pieces))
             out.flush()
             os.fsync(out.fileno())
