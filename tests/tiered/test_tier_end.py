@@ -1,4 +1,4 @@
-"""The end of the log of a tier alone: a last segment that is lost is not the end."""
+"""The ends of the log of a tier alone: a first or last segment that is lost is no end."""
 
 from __future__ import annotations
 
@@ -66,6 +66,20 @@ def test_a_lost_last_segment_of_another_log_is_no_loss(tiered_copy: Tiered) -> N
     announce(tiered_copy, lost, segment_leader_epochs=((2, 187),))
     with pytest.raises(KafkaStorageError, match="187 to 233"):
         read(alone(tiered_copy))
+
+
+def test_a_lost_first_segment_of_another_log_is_no_loss(tiered_copy: Tiered) -> None:
+    """As for the last one: the log has no records of its epoch."""
+    lost, *others = tiered_copy.objects(NAME)
+    lost.unlink()
+    with pytest.raises(KafkaStorageError, match="0 to 45"):
+        read(alone(tiered_copy))
+    announce(tiered_copy, lost, segment_leader_epochs=((1, 0),))
+    announce(tiered_copy, others[-1], segment_leader_epochs=((2, 187),))
+    log = alone(tiered_copy)
+    assert log.log_start_offset == 46
+    assert read(log) == [row for row in tiered_copy.rows(NAME, "read_uncommitted")
+                         if 46 <= row.offset < 234]
 
 
 def test_a_last_manifest_that_cannot_be_read_is_not_the_end(tiered: Tiered, tmp_path: Path

@@ -358,7 +358,8 @@ class PartitionCatalog:
         which ends where the local log begins if there are no others, and without a local log one
         after them."""
         first = pieces[0].start_offset if pieces else until
-        lost = [one for one in self._unusable if first is not None and one.start_offset < first]
+        lost = [one for one in self._unusable if first is not None
+                and one.start_offset < first and one.end_in(lineage) >= one.start_offset]
         if lost and first is not None:
             yield self._gap(min(one.start_offset for one in lost), first - 1, lost)
         for piece in pieces:
