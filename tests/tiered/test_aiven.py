@@ -15,12 +15,18 @@ pytest.importorskip("Crypto", reason="needs pycryptodome (the extra [aiven])")
 pytest.importorskip("pyarrow", reason="needs pyarrow, whose zstd is independent")
 
 from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
-from seglog.tiered import aiven_layout, chunked_log, open_bucket
+from seglog.tiered import (
+    AivenWriter, LayoutStorageManager, RemoteTree, aiven_layout, chunked_log, open_bucket,
+)
 from seglog.tiered.aiven_layout import AivenLayout
 from seglog.tiered.aiven_manifest import parse_manifest
+from seglog.tiered.remote_storage import IndexType
+from seglog.tiered.tier_check import check_partition
+from seglog.tiered.tiered_files import TieredFiles
 from seglog.storage.partition_log import PartitionLog
 from tests.tiered import aiven_by_hand as by_hand
 from tests.tiered.conftest import Tiered, read
+from tests.tiered.test_storage_manager import announced, data_of
 
 KEY, PEM = by_hand.key_pair()
 OTHER_KEY, OTHER_PEM = by_hand.key_pair()
@@ -201,6 +207,33 @@ def test_kept_manifests_are_bounded_by_their_chunks(
     assert isinstance(again.layout, AivenLayout)
     assert sum(one.chunks.count for one in again.layout._manifests.values()) \
         == again.layout._chunks_kept <= counts[-1]
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_indexes_that_another_process_rebuilds(tiered: Tiered, tmp_path: Path, by_name: bool
+                                               ) -> None:
+    """Their places in their object are in the manifest, which a reader keeps."""
+    manager = LayoutStorageManager(RemoteTree(tmp_path), AivenWriter())
+    first = announced(tiered, "t-txn-0")[0]
+    manager.copy_log_segment_data(first, data_of(tiered, first))
+    log = open_bucket(tmp_path).log("t-txn", 0)
+    assert check_partition(log).is_sound
+
+    def last_index() -> bytes:
+        return manager.fetch_index(first, IndexType.LEADER_EPOCH).read()
+
+    content = last_index()
+    other = open_bucket(tmp_path).log("t-txn", 0).where
+    assert isinstance(other, TieredFiles)
+    layout, tree = other.bucket.layout, other.bucket.tree
+    assert isinstance(layout, AivenLayout)
+    (segment,) = layout.segments(tree, other.bucket.partitions[0])
+    layout.replace_indexes(tree, segment, {IndexType.OFFSET: b""})
+    if by_name:
+        assert last_index() == content
+    else:
+        log.refresh()
+        assert check_partition(log).findings == ()
 
 
 def test_unknown_fields_and_hostile_sizes(tiered: Tiered, tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ _MANIFESTS_KEPT: Final = 1024
 #: Of all kept manifests together: of segments of 2 GiB in chunks of 4 MiB, eight times as many.
 _CHUNKS_KEPT: Final = 1 << 22
 
+#: The path of a manifest, and the versions of its segment's objects.
+_Key = tuple[str, tuple[ObjectVersion, ...]]
+
 
 class AivenLayout(SurvivesFork, PlainLayout):
     """`keys` are RSA keys in PEM, or paths of such files, by their id; private ones decrypt.
@@ -52,7 +55,7 @@ class AivenLayout(SurvivesFork, PlainLayout):
         super().__init__("aiven", prefix + "{topic}-{topic_id}/{partition}/"
                          "{start_offset}-{segment_id}.{kind}", (INDEXES, MANIFEST))
         self.keys, self.prefix = dict(keys or {}), prefix
-        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._manifests: OrderedDict[_Key, Manifest] = OrderedDict()
         self._chunks_kept = 0
         self._data_keys: dict[Encryption, DataKey] = {}
 
@@ -78,10 +81,11 @@ class AivenLayout(SurvivesFork, PlainLayout):
         """See PlainLayout. Reads the manifest, unless it is known."""
         stem = self.stem(metadata)
         manifest = StoredObject(f"{stem}.{MANIFEST}", ObjectVersion(0))  # read at any size
-        self.manifest(tree, announced_segment(metadata, {MANIFEST: manifest}, None))
         objects = {kind: StoredObject(f"{stem}.{kind}", tree.version(f"{stem}.{kind}"))
                    for kind in (LOG, INDEXES)}
-        return announced_segment(metadata, {MANIFEST: manifest, **objects}, None)
+        segment = announced_segment(metadata, {MANIFEST: manifest, **objects}, None)
+        self.manifest(tree, segment)
+        return segment
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
         """See PlainLayout: from the manifest."""
@@ -176,14 +180,16 @@ class AivenLayout(SurvivesFork, PlainLayout):
     # ---- parts
 
     def manifest(self, tree: RemoteTree, segment: RemoteSegment) -> Manifest:
-        """The manifest of a segment, cached. Raises KafkaStorageError, with code "manifest" for an
-        invalid one."""
+        """The manifest of a segment, cached as long as the segment's objects have these versions:
+        indexes may be rebuilt. Raises KafkaStorageError, with code "manifest" for an invalid
+        one."""
         stored = segment.objects[MANIFEST]
         path = tree.path(stored.key)
+        key = path, tuple(one.version for _, one in sorted(segment.objects.items()))
         with self._lock:
-            known = self._manifests.get(path)
+            known = self._manifests.get(key)
             if known is not None:
-                self._manifests.move_to_end(path)
+                self._manifests.move_to_end(key)
                 return known
         found = tree.beginning(stored.key, _MANIFEST_BYTES_MAX)
         if found is None:
@@ -199,13 +205,13 @@ class AivenLayout(SurvivesFork, PlainLayout):
         except CorruptDataError as error:
             raise chunk_error(path, error.position or 0, error.code, str(error), error.expected,
                               error.found) from None
-        self._keep(path, manifest)
+        self._keep(key, manifest)
         return manifest
 
-    def _keep(self, path: str, manifest: Manifest) -> None:
+    def _keep(self, key: _Key, manifest: Manifest) -> None:
         with self._lock:
-            self._drop(path)
-            self._manifests[path] = manifest
+            self._drop(key)
+            self._manifests[key] = manifest
             self._chunks_kept += manifest.chunks.count
             while len(self._manifests) > _MANIFESTS_KEPT or \
                     self._chunks_kept > _CHUNKS_KEPT and self._manifests:
@@ -214,10 +220,11 @@ class AivenLayout(SurvivesFork, PlainLayout):
     def _forget(self, path: str) -> None:
         """Drops the manifest of an object that was written."""
         with self._lock:
-            self._drop(path)
+            for key in [one for one in self._manifests if one[0] == path]:
+                self._drop(key)
 
-    def _drop(self, path: str) -> None:
-        gone = self._manifests.pop(path, None)
+    def _drop(self, key: _Key) -> None:
+        gone = self._manifests.pop(key, None)
         if gone is not None:
             self._chunks_kept -= gone.chunks.count
 
