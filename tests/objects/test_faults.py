@@ -106,6 +106,20 @@ def test_a_refusal_is_not_asked_again(
     assert len([asked for asked in faulty.asked if asked.method == "GET"]) <= 2
 
 
+def test_missing_credentials_are_said_to_be_missing(
+        faulty: Faulty, hasty: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's message is about a service of the machine that its user may not know."""
+    for name in list(os.environ):
+        if name.upper().startswith("AWS_"):
+            monkeypatch.delenv(name)
+    options = {name: value for name, value in hasty.items() if "key" not in name}
+    faulty.fault = lambda asked: 403
+    with pytest.raises(KafkaStorageError, match="no credentials are in the environment or in the "
+                       "storage options, and the machine's metadata service gave none: .*403"):
+        PartitionLog.open(URL, storage_options={
+            **options, "aws_metadata_endpoint": options["aws_endpoint"]})
+
+
 @pytest.mark.parametrize("topic", ["orders", "connect-offsets", "orders-500"])
 def test_an_empty_object_costs_one_refused_request(
         faulty: Faulty, hasty: dict[str, str], topic: str) -> None:

@@ -187,6 +187,9 @@ def _reason(error: Exception, options: StorageOptions) -> str:
         if len(value) >= _SECRET_MIN and not value.lower().startswith(("http://", "https://")):
             text = text.replace(value, "***")
     text = _SIGNED.sub(r"\1=***", text)
+    if _ROLE.search(text):
+        text = "no credentials are in the environment or in the storage options, and the " \
+            f"machine's metadata service gave none: {text}"
     return " ".join(text.split())[:_REASON_MAX].rstrip(": ")
 
 
@@ -204,4 +207,6 @@ def _may_pass(reason: str) -> bool:
 _SECRET_MIN: Final = 4
 _REASON_MAX: Final = 500
 _ANSWER: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+#: Where clients without credentials ask a virtual machine for those of its role.
+_ROLE: Final = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity/")
 _SIGNED: Final = re.compile(r"(?i)(signature|credential|token|sig)=[^&\s\")]+")
