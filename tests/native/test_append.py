@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import struct
@@ -113,6 +114,18 @@ def test_files_that_are_missing(tmp_path: Path) -> None:
                       index_interval_bytes=0, offset_entries=0, offset_slots=1,
                       last_index_offset=0, time_entries=0, time_slots=1, last_time_entry=(-1, 0),
                       bytes_since_index_entry=0, max_timestamp=(-1, 0))
+
+
+def test_a_refused_number_closes_no_descriptor(tmp_path: Path) -> None:
+    """Of a writer that opened nothing: the descriptors of other files have small numbers."""
+    kept = os.dup(0)
+    try:
+        with pytest.raises(OverflowError):
+            writer_of(tmp_path, size=2**70)
+        os.fstat(0)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
 
 
 def test_an_info_has_a_list_of_errors_of_its_own() -> None:

@@ -148,17 +148,19 @@ cdef class SegmentWriter:
     cdef clockid_t _clock
     cdef object _log_path
 
-    def __cinit__(self, log_path, index_path, time_index_path, *, int64_t base_offset,
-                  int64_t size, int64_t index_interval_bytes, int64_t offset_entries,
-                  int64_t offset_slots, int64_t last_index_offset, int64_t time_entries,
-                  int64_t time_slots, last_time_entry, int64_t bytes_since_index_entry,
-                  max_timestamp, first_timestamp=None):
+    def __cinit__(self):
+        slg_segment_writer_init(&self._writer)  # before an argument is refused
+
+    def __init__(self, log_path, index_path, time_index_path, *, int64_t base_offset, int64_t size,
+                 int64_t index_interval_bytes, int64_t offset_entries, int64_t offset_slots,
+                 int64_t last_index_offset, int64_t time_entries, int64_t time_slots, max_timestamp,
+                 last_time_entry, int64_t bytes_since_index_entry, first_timestamp=None):
         cdef slg_segment_state *state = &self._writer.state
-        slg_segment_writer_init(&self._writer)
+        if self._log_path is not None:
+            raise RuntimeError("the segment is open already")
         if size < 0 or offset_entries < 0 or time_entries < 0:
             raise ValueError("a size or a number of entries is negative")
-        self._log_path = log_path
-        self._writer.base_offset = base_offset
+        self._log_path, self._writer.base_offset = log_path, base_offset
         self._writer.index_interval = index_interval_bytes
         self._writer.offset_slots, self._writer.time_slots = offset_slots, time_slots
         state.size, state.time_entries = size, time_entries
