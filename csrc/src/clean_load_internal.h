@@ -48,8 +48,8 @@ typedef struct slg_clean_loader {
 bool slg_clean_epochs(const uint8_t *data, size_t size, int64_t start, int64_t log_end_offset,
                       int32_t *latest);
 
-/* Whether `data` are partition.metadata as PartitionMetadataFile writes it, with an id that does
- * not begin with A and so is not zero. */
+/* Whether `data` are partition.metadata as PartitionMetadataFile writes it, with the id of a topic:
+ * those that begin with 20 A, as zero does, have meanings of their own. */
 bool slg_clean_topic_id(const uint8_t *data, size_t size, uint8_t id[SLG_TOPIC_ID_BYTES]);
 
 /* The size of a regular file, or -1. */

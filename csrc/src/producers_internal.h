@@ -65,7 +65,7 @@ slg_txn *slg_txns_find(const slg_txns *txns, int64_t first_offset);
 /* The same among the transactions of other producers. */
 const slg_txn *slg_txns_lowest_of_others(const slg_txns *txns, int64_t producer_id);
 
-/* Adds an open transaction. */
+/* Ends a transaction, which is in the list. */
 void slg_txns_close(slg_txns *txns, int64_t first_offset);
 
 /* Updates the result of slg_producers_oldest_txn_timestamp; call it after every change of
