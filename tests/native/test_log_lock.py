@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import pytest
 
+from seglog._native.crc32c import crc32c
 from seglog._native.log_lock import LogLock
 
 
@@ -45,6 +47,29 @@ def test_many_threads_hold_the_lock_one_after_the_other() -> None:
     for one in threads:
         one.join()
     assert counts == [8000]
+
+
+def test_a_thread_that_takes_the_lock_in_a_loop_lets_another_in() -> None:
+    """Also if it has the GIL whenever the lock is free, as one that appends in a loop."""
+    lock, data, taken = LogLock(), bytes(20_000), 0
+    over: list[bool] = []
+
+    def loop() -> None:
+        while not over:
+            with lock:
+                crc32c(data)  # without the GIL
+
+    other, end = threading.Thread(target=loop), threading.Timer(10, over.append, [True])
+    other.start()
+    end.start()
+    while taken < 20 and not over:
+        with lock:
+            taken += 1
+        time.sleep(.001)
+    end.cancel()
+    over.append(True)
+    other.join()
+    assert taken == 20
 
 
 def test_a_stranger_cannot_release_the_lock() -> None:

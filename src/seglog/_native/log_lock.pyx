@@ -10,8 +10,18 @@ from cpython.pythread cimport (
 from seglog._native.capi cimport slg_log_lock_await
 
 cdef extern from "pythread.h":
+    const int PY_LOCK_INTR
     int PyThread_acquire_lock_timed(PyThread_type_lock, long long microseconds,
                                     int intr_flag) nogil
+
+
+cdef bint take_or_signal(int *word, PyThread_type_lock sleep) noexcept nogil:
+    """Sleeps until the word is this thread's; False for a signal. Without the GIL: a thread that
+    appends in a loop has it whenever the word is free, and holds the word whenever it has not."""
+    while not slg_log_lock_await(word):
+        if PyThread_acquire_lock_timed(sleep, -1, 1) == PY_LOCK_INTR:
+            return False
+    return True
 
 
 @cython.final
@@ -37,10 +47,11 @@ cdef class LogLock:
     cdef int _wait(self) except -1:
         """Waits for another thread; a signal's handler may raise. The word stays at 2 then, or if
         no thread waits behind this one: a wake too many, which the next to wait consumes."""
-        while not slg_log_lock_await(&self._word):
+        cdef bint is_taken = False
+        while not is_taken:
             PyErr_CheckSignals()
             with nogil:
-                PyThread_acquire_lock_timed(self._sleep, -1, 1)
+                is_taken = take_or_signal(&self._word, self._sleep)
         return 0
 
     cdef int give(self) except -1:
