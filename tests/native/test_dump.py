@@ -162,6 +162,25 @@ def test_what_the_caller_raises_comes_after_the_text(tmp_path: Path) -> None:
     assert out.endswith(b"sequence: -1 headerKeys: []")
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, BrokenPipeError])
+def test_text_that_is_not_taken_is_not_written_again(
+        tmp_path: Path, error: type[BaseException]) -> None:
+    """Ctrl-C while the reader of a pipe stands still: a second write would wait for it forever."""
+    path, writes = tmp_path / "0.log", []
+    path.write_bytes(one_batch([Record(offset=n, timestamp=5, key=None, value=b"v" * 1000)
+                                for n in range(2000)]))
+
+    def write(text: memoryview) -> None:
+        writes.append(len(text))
+        raise error
+
+    with opened(path) as (fd, size):
+        dump = native.LogDump(fd, size, what=ALL, decompress=decompress)
+        with pytest.raises(error):
+            dump.run(write)
+    assert len(writes) == 1 and writes[0] < size
+
+
 def test_the_walk_gives_the_facts(golden: Path) -> None:
     path = golden / "real/clean/plain-none-0/00000000000000000000.log"
     with opened(path) as (fd, size):

@@ -115,6 +115,7 @@ cdef class LogDump(_Walker):
 
     cdef slg_dump _dump
     cdef slg_dump_gap _gap_room[GAPS]
+    cdef size_t _filled  # bytes of text that are not written yet
     cdef readonly dict gaps
 
     def __init__(self, int fd, int64_t size, *, what, decompress, end=None, file=None):
@@ -149,49 +150,55 @@ cdef class LogDump(_Walker):
     cdef object _run(self, object write, object contents):
         cdef slg_status status = SLG_OK
         cdef slg_error error
-        cdef size_t used, filled = 0
+        cdef size_t used
         cdef Py_ssize_t size
         cdef bytes text
         cdef bytearray buffer = PyByteArray_FromStringAndSize(NULL, BUFFER_SIZE)
         cdef size_t capacity = BUFFER_SIZE
         cdef uint8_t *out = <uint8_t *>PyByteArray_AS_STRING(buffer)
+        self._filled = 0
         try:
             while True:
                 with nogil:
-                    status = slg_dump_text(&self._dump, out + filled, capacity - filled, &used,
-                                           &error)
-                filled += used
+                    status = slg_dump_text(&self._dump, out + self._filled,
+                                           capacity - self._filled, &used, &error)
+                self._filled += used
                 if status == SLG_CODEC:
                     self._give_payload(&self._dump.walk)
                 elif status == SLG_OK:
                     text = self._contents(contents)
                     size = len(text)
-                    if filled + <size_t>size + SLG_DUMP_BUFFER_MIN > capacity:
-                        filled = self._flush(write, buffer, filled)
+                    if self._filled + <size_t>size + SLG_DUMP_BUFFER_MIN > capacity:
+                        self._flush(write, buffer)
                     if <size_t>size + SLG_DUMP_BUFFER_MIN > capacity:
                         write(memoryview(text))
                         continue
-                    memcpy(out + filled, PyBytes_AS_STRING(text), <size_t>size)
-                    filled += <size_t>size
+                    memcpy(out + self._filled, PyBytes_AS_STRING(text), <size_t>size)
+                    self._filled += <size_t>size
                 elif status == SLG_FULL:
                     self._take_gaps()
-                    if filled == 0 and self._dump.wanted > capacity:
+                    if self._filled == 0 and self._dump.wanted > capacity:
                         capacity = self._dump.wanted
                         buffer = PyByteArray_FromStringAndSize(NULL, <Py_ssize_t>capacity)
                         out = <uint8_t *>PyByteArray_AS_STRING(buffer)
-                    filled = self._flush(write, buffer, filled)
+                    self._flush(write, buffer)
                 else:
                     break
-                if capacity - filled < SLG_DUMP_BUFFER_MIN:
-                    filled = self._flush(write, buffer, filled)
+                if capacity - self._filled < SLG_DUMP_BUFFER_MIN:
+                    self._flush(write, buffer)
+        except KeyboardInterrupt:
+            self._filled = 0  # the reader of the text may stand still
+            raise
         finally:
             self._take_gaps()
-            self._flush(write, buffer, filled)
+            self._flush(write, buffer)
         check(status, &error, self._file)
 
-    cdef size_t _flush(self, object write, bytearray buffer, size_t filled) except? 0:
+    cdef int _flush(self, object write, bytearray buffer) except -1:
+        cdef Py_ssize_t filled = <Py_ssize_t>self._filled
+        self._filled = 0  # also if `write` fails: text is never written twice
         if filled:
-            with memoryview(buffer) as view, view[:<Py_ssize_t>filled] as full:
+            with memoryview(buffer) as view, view[:filled] as full:
                 write(full)
         return 0
 
