@@ -342,6 +342,16 @@ def test_segments_that_a_swap_replaces_leave_the_table(tmp_path: Path, clean: bo
     log.close()
 
 
+def test_an_index_whose_log_is_a_directory_is_no_orphan(tmp_path: Path) -> None:
+    """LogLoader.loadSegmentFiles asks whether the log exists, not whether it is a file."""
+    path = written(tmp_path / "t-0", {0: at(0), 1: at(1), 2: at(2)})
+    (path / name(1, ".log")).unlink()
+    (path / name(1, ".log")).mkdir()
+    (path / name(1, ".index")).rename(path / name(1, ".index.swap"))
+    load(path).close()
+    assert names(path, "1.index", "1.timeindex") == [name(1, ".index"), name(1, ".timeindex")]
+
+
 def test_an_index_whose_log_is_swapped_in_is_no_orphan(tmp_path: Path) -> None:
     path = written(data_dir(tmp_path / "data") / "t-0", {0: at(0), 5: b""})
     (path / name(5, ".log")).rename(path / name(5, ".log.swap"))

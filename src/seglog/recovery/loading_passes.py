@@ -106,6 +106,10 @@ class _Tidying:
         self._complete_swaps(swaps)
         for name, kind in self.others.items():
             self._classify(name, kind)
+        # Kafka takes a directory with the name of the log for the log here.
+        self.files.orphans = {
+            name: offset for name, offset in self.files.orphans.items()
+            if self.others.get(file_name(offset, FileKind.LOG)) is not FileClass.DIRECTORY}
         return self.files
 
     def _report(self, code: str, name: str) -> None:
