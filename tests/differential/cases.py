@@ -13,7 +13,7 @@ from tests.differential import registry
 from tests.differential.sources import Source, Sources
 
 # How often other log configurations are used, and which.
-_OTHER_CONFIGS: tuple[dict[str, str], ...] = (
+OTHER_CONFIGS: tuple[dict[str, str], ...] = (
     {"index.interval.bytes": "0"}, {"index.interval.bytes": "1"},
     {"index.interval.bytes": "4096"}, {"index.interval.bytes": "100000"},
     {"segment.index.bytes": "64"}, {"segment.index.bytes": "24"}, {"segment.index.bytes": "12"},
@@ -59,11 +59,11 @@ class Case:
                 did = registry.apply(kind, root, partition, seed)
                 if did is not None:
                     done.append(f"{kind}: {did}")
-        _remove_unspeakable(root)
+        remove_unspeakable(root)
         return done
 
 
-def _remove_unspeakable(root: Path) -> None:
+def remove_unspeakable(root: Path) -> None:
     """Names that are not UTF-8: the JVM lists them as others, which it then does not find."""
     for folder, folders, names in os.walk(root, topdown=False):
         for name in (*names, *folders):
@@ -94,5 +94,5 @@ def plan(sources: Sources, seed: int, number: int) -> Case:
                     for at, kind in enumerate(rng.choices(names, weights, k=count)))
     config = sources.config(source)
     if rng.random() < .25:
-        config.update(rng.choice(_OTHER_CONFIGS))
+        config.update(rng.choice(OTHER_CONFIGS))
     return Case(seed, number, source, damages, tuple(sorted(config.items())))

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 from tests.differential.damage_state import interesting_offset
-from tests.support.damage import Kind, Target
+from tests.support import damage_files
+from tests.support.damage import Kind, Target, poke
 
 KINDS: dict[str, Kind] = {}
 
@@ -77,7 +78,8 @@ def directory_marked(t: Target) -> str | None:
     other = t.root / f"{number}.{unique}{ending}"
     if other.exists():
         return None
-    if t.random.random() < .5 and (ending != "-future" or number != t.partition):
+    is_same = int(number.rpartition("-")[2]) == int(t.partition.rpartition("-")[2])
+    if t.random.random() < .5 and (ending != "-future" or not is_same):
         shutil.copytree(t.dir, other)
     else:
         os.replace(t.dir, other)
@@ -157,6 +159,164 @@ def marker_odd(t: Target) -> str | None:
     raw = t.random.choice([b"", b"{", b'{"version":7,"brokerEpoch":"x"}', b"\xff", bytes(4096)])
     path.write_bytes(raw)
     return f"the marker is {raw[:40]!r}"
+
+
+def _files(t: Target) -> list[Path]:
+    return sorted(path for path in t.dir.iterdir() if path.is_file())
+
+
+@whole
+def file_of_another_kind(t: Target) -> str | None:
+    """A directory, or a link that leads nowhere, where a file is or could be."""
+    # docs/differences.md has the directory in the place of an index.
+    names = [path.name for path in _files(t) if path.suffix not in (".index", ".timeindex")]
+    number = f"{interesting_offset(t) % 2**63:020d}"
+    path = t.random.choice([
+        *(t.dir / name for name in names), *(t.dir / f"{name}{t.random.choice(_ENDINGS)}"
+                                             for name in (*names, *_TEXTS)),
+        *(t.dir / f"{number}{suffix}" for suffix in _SUFFIXES), t.dir / f"{number}.log.swap",
+        t.root / ".lock", t.root / ".kafka_cleanshutdown", t.root / "meta.properties",
+        t.root / "cleaner-offset-checkpoint", t.root / "x-7",
+        *(t.root / f"{name}{end}" for name in _CHECKPOINTS for end in ("", ".tmp"))])
+    if path.is_dir():
+        return None
+    path.unlink(missing_ok=True)
+    if t.random.random() < .7 or path.suffix in _SUFFIXES or path.name == ".lock":
+        path.mkdir()
+        if t.random.random() < .3:
+            (path / "inside").write_bytes(b"")
+        return f"{path.name} is a directory"
+    path.symlink_to("nowhere")
+    return f"{path.name} leads nowhere"
+
+
+@whole
+def text_linked(t: Target) -> str | None:
+    """A checkpoint or another text lies elsewhere, and a link leads to it."""
+    path = t.random.choice([t.dir / one for one in _TEXTS] + [t.root / one for one in (
+        *_CHECKPOINTS, "cleaner-offset-checkpoint", "meta.properties", ".kafka_cleanshutdown")])
+    if not path.is_file() or path.is_symlink():
+        return None
+    elsewhere = t.root.parent / f"{t.root.name}-{t.partition}-{path.name}"
+    os.replace(path, elsewhere)
+    path.symlink_to(os.path.relpath(elsewhere, path.parent))
+    return f"{path.name} is a link"
+
+
+@whole
+def files_swapped(t: Target) -> str | None:
+    """Two files with each other's content."""
+    found = _files(t)
+    if len(found) < 2:
+        return None
+    one, two = t.random.sample(found, 2)
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    return f"{one.name} and {two.name} swapped"
+
+
+@whole
+def file_of_another_partition(t: Target) -> str | None:
+    """A file under its own name, or in the place of another of its kind."""
+    others = [path for path in sorted(t.root.iterdir()) if path.is_dir() and path != t.dir]
+    found = [path for other in others for path in sorted(other.iterdir()) if path.is_file()]
+    if not found:
+        return None
+    path = t.random.choice(found)
+    alike = [one.name for one in _files(t) if one.suffix == path.suffix]
+    other = t.dir / t.random.choice([path.name, *alike])
+    shutil.copyfile(path, other)
+    return f"{path.parent.name}/{path.name} copied to {other.name}"
+
+
+@whole
+def sector_wrong(t: Target) -> str | None:
+    """A write that the disk lost, did elsewhere, or did twice: 512 or 4096 bytes, aligned."""
+    path = t.random.choice(_files(t))
+    size = t.random.choice([512, 512, 4096])
+    count = -(-path.stat().st_size // size)
+    if not count:
+        return None
+    at = t.random.randrange(count)
+    from_at = t.random.randrange(count)
+    data = path.read_bytes()
+    name, raw = t.random.choice([
+        ("zeros", bytes(size)), ("random", t.random.randbytes(size)), ("ones", b"\xff" * size),
+        (f"as at {from_at * size}", data[from_at * size:(from_at + 1) * size])])
+    poke(path, at * size, raw[:size if t.random.random() < .3 else len(data) - at * size])
+    return f"{path.name} {size} bytes at {at * size}: {name}"
+
+
+@whole
+def file_extended(t: Target) -> str | None:
+    """Any file with something behind its end: garbage, zeros, its own content again."""
+    path = t.random.choice(_files(t))
+    data = path.read_bytes()
+    raw = t.random.choice([bytes(t.random.choice([1, 34, 512, 5000])), t.random.randbytes(50),
+                           data, data[:len(data) // 2], b"\n", b"0 0\n", b" "])
+    with open(path, "ab") as file:
+        file.write(raw)
+    return f"{path.name} {len(raw)} bytes longer"
+
+
+@whole
+def replica_elsewhere(t: Target) -> str | None:
+    """A future, stray or deleted replica in another data directory, with all of the log, a part of
+    it, or nothing."""
+    roots = [path for path in sorted(t.root.parent.iterdir())
+             if path.is_dir() and path != t.root and len(path.name) == 2]
+    if not roots:
+        return None
+    ending = t.random.choice(["-future", "-future", "-delete", "-stray"])
+    other = t.random.choice(roots) / f"{t.partition}.{_UNIQUE}{ending}"
+    if other.exists():
+        return None
+    shutil.copytree(t.dir, other)
+    kept = t.random.choice([None, None, 0, 1, 2])
+    if kept is not None:
+        for path in sorted(other.glob("*.*"))[kept * 3:]:
+            if path.name[:20].isdigit():
+                path.unlink()
+    return f"{t.partition} also {other.parent.name}/{other.name}, {kept}"
+
+
+@whole
+def root_replaced(t: Target) -> str | None:
+    """The data directory is gone, empty, a file, or elsewhere, where a link leads to."""
+    kind = t.random.choice(["gone", "empty", "a file", "a link", "a link", "a link to nowhere"])
+    elsewhere = t.root.parent / f"elsewhere-{t.root.name}"
+    if t.root.is_symlink() or elsewhere.exists():
+        return None
+    os.replace(t.root, elsewhere)
+    if kind == "empty":
+        t.root.mkdir()
+    elif kind == "a file":
+        t.root.write_bytes(b"x")
+    elif kind == "a link":
+        t.root.symlink_to(elsewhere.name)
+    elif kind == "a link to nowhere":
+        t.root.symlink_to("nowhere")
+    return f"{t.root.name} is {kind}"
+
+
+@whole
+def owner_odd(t: Target) -> str | None:
+    """meta.properties of another broker, of another version, or what is none."""
+    path = t.root / "meta.properties"
+    if t.random.random() < .4:
+        return damage_files.meta_properties_damaged(t)
+    lines = path.read_text().splitlines()
+    name, value = t.random.choice([
+        ("cluster.id", "another"), ("node.id", "2"), ("node.id", "x"), ("version", "0"),
+        ("version", " 1"), ("version", "2"), ("directory.id", "AAAAAAAAAAAAAAAAAAAAAA"),
+        ("directory.id", "AAAAAAAAAAAAAAAAAAAAZA"), ("directory.id", "q0n3XIYaR9K1yH5yLkX1Pg"),
+        ("directory.id", "q0n3"), ("broker.id", "1"), ("directory.id", ""), ("cluster.id", "")])
+    kept = [line for line in lines if not line.startswith(name)]
+    if t.random.random() < .7:
+        kept.append(f"{name}={value}")
+    path.write_text("\n".join(kept) + "\n")
+    return f"meta.properties {kept[2:]}"
 
 
 @whole

@@ -2,7 +2,7 @@
 // directories, without its background tasks and its cleaner, as a broker of epoch 5 would.
 //
 //   java -cp 'lib/*' Manager.java     {"roots": [LOG_DIR], "config": {}, "tiered": false,
-//                                       "strays": [PARTITION]}, one a line
+//                                       "strays": [PARTITION], "expiration_ms": N}, one a line
 //
 // Every line is answered with {"logs": {path of a log: its state}, "offline": [LOG_DIR]}, or with
 // {"error": ..., "message": ...} where the start failed. The directories are changed: give it
@@ -16,6 +16,7 @@ import kafka.server.builders.LogManagerBuilder;
 import org.apache.kafka.common.errors.KafkaStorageException;
 import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.metadata.ConfigRepository;
+import org.apache.kafka.metadata.properties.MetaPropertiesEnsemble;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
 import org.apache.kafka.storage.internals.log.*;
@@ -42,15 +43,14 @@ public class Manager {
 
     /** Loads all, and takes directories offline that failed, as ReplicaManager does. */
     static ObjectNode start(LogManager manager, LogConfig config, LogDirFailureChannel failures,
-            Set<String> strays) throws IOException {
+            Set<String> strays, List<File> dirs) throws IOException {
         manager.loadLogs(config, CollectionConverters.asScala(new HashMap<String, LogConfig>()),
             log -> strays.contains(log.topicPartition().toString()));
         ObjectNode out = JSON.createObjectNode(), logs = out.putObject("logs");
         ArrayNode offline = out.putArray("offline");
-        List<File> live = new ArrayList<>(CollectionConverters.asJava(manager.liveLogDirs()));
         for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
             readHighWatermarks(log.parentDirFile(), failures);
-        for (File dir : live) {
+        for (File dir : dirs) {
             if (failures.hasOfflineLogDir(dir.getAbsolutePath())) {
                 offline.add(dir.getAbsolutePath());
                 manager.handleLogDirFailure(dir.getAbsolutePath());
@@ -59,6 +59,16 @@ public class Manager {
         for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
             logs.set(log.dir().getPath(), state(log));
         return out;
+    }
+
+    /** Compares meta.properties as SharedServer does; the directories that cannot be used. */
+    static List<File> unusable(List<File> dirs) throws IOException {
+        MetaPropertiesEnsemble.Loader loader = new MetaPropertiesEnsemble.Loader();
+        loader.addLogDirs(dirs.stream().map(File::getPath).toList());
+        MetaPropertiesEnsemble found = loader.load();
+        found.verify(Optional.empty(), OptionalInt.empty(),
+            EnumSet.noneOf(MetaPropertiesEnsemble.VerificationFlag.class));
+        return found.errorLogDirs().stream().map(File::new).toList();
     }
 
     /** As ReplicaManager does at the first log of a directory that gets a leader. */
@@ -92,14 +102,16 @@ public class Manager {
         LogDirFailureChannel failures = new LogDirFailureChannel(dirs.size());
         ConfigRepository none = resource -> new Properties();
         try {
-            LogManager manager = new LogManagerBuilder().setLogDirs(dirs).setConfigRepository(none)
+            LogManager manager = new LogManagerBuilder().setLogDirs(dirs)
+                .setInitialOfflineDirs(unusable(dirs)).setConfigRepository(none)
                 .setInitialDefaultConfig(config).setCleanerConfig(new CleanerConfig(false))
                 .setRecoveryThreadsPerDataDir(2).setScheduler(scheduler)
-                .setProducerStateManagerConfig(Integer.MAX_VALUE, false)
+                .setProducerStateManagerConfig(
+                    asked.path("expiration_ms").asInt(Integer.MAX_VALUE), false)
                 .setBrokerTopicStats(new BrokerTopicStats()).setLogDirFailureChannel(failures)
                 .setRemoteStorageSystemEnable(asked.get("tiered").asBoolean()).build();
             try {
-                return start(manager, config, failures, strays);
+                return start(manager, config, failures, strays, dirs);
             } finally {
                 scheduler.shutdown(); // what it was left to do is done, as at a broker's end
                 shutDown(manager);
