@@ -8,7 +8,9 @@ import pytest
 
 from seglog._native.validate import RecordSource, RecordWalk, Refusal, frames
 from seglog.errors import IllegalArgumentError, IllegalStateError
-from seglog.log.batch_builder import RecordBatchBuilder, RecordsInfo, end_transaction_marker
+from seglog.log.batch_builder import (
+    RecordBatchBuilder, RecordsInfo, batch_of_one, end_transaction_marker,
+)
 from seglog.storage.markers import ControlType, parse_marker
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Headers, Record
@@ -37,6 +39,25 @@ def test_an_uncompressed_batch_has_the_bytes_of_the_oracle() -> None:
     assert _filled(RecordBatchBuilder()).build() == _oracle()
     assert _filled(RecordBatchBuilder(base_offset=2**40, partition_leader_epoch=7)).build() == \
         _oracle(2**40, partition_leader_epoch=7)
+
+
+@pytest.mark.parametrize("codec", [0, "gzip"])
+@pytest.mark.parametrize("record", RECORDS, ids=range(len(RECORDS)))
+def test_a_batch_of_one_record_has_the_bytes_of_the_builder(record: Any, codec: int | str) -> None:
+    timestamp, key, value, headers = record
+    builder = RecordBatchBuilder(codec=codec)
+    builder.append(timestamp, key, value, headers)
+    assert batch_of_one(timestamp, key, value, headers, codec) == builder.build()
+
+
+@pytest.mark.parametrize("record", [(-2, None, b""), (2**63, None, b""), (0, "key", b""),
+                                    (0, None, 7), (0, None, b"", "ab"), (0, None, b"", [(1, b"")])])
+def test_a_batch_of_one_refuses_what_the_builder_refuses(record: Any) -> None:
+    with pytest.raises((IllegalArgumentError, TypeError)) as refused:
+        RecordBatchBuilder().append(*record)
+    with pytest.raises(type(refused.value)) as again:
+        batch_of_one(*record)
+    assert str(again.value) == str(refused.value)
 
 
 def test_every_field_of_the_header() -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
 
-from seglog.arguments import int32, int64, offset
+from seglog.arguments import INT64_MAX, int32, int64, offset
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.closed_by_with import ClosedByWith
 from seglog.config import LogConfig
@@ -28,7 +28,7 @@ from seglog.errors import (
     ForkedProcessError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
 )
 from seglog.forks import ProcessBound, ending
-from seglog.log.batch_builder import Headers, RecordBatchBuilder, check_bytes
+from seglog.log.batch_builder import Headers, RecordBatchBuilder, batch_of_one, check_bytes
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
 from seglog.log.readable_log import RecordReads
@@ -153,6 +153,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         self._codec = _codec(log.config)
         latest = log.leader_epochs.latest
         self._epoch = 0 if latest is None else latest.epoch
+        self._now = log.context.time.milliseconds
         self._closing = threading.RLock()
         self._guard, self._transactions = threading.Lock(), set[int]()
         self._latest = LatestOffsets(self, log.readers)
@@ -207,10 +208,12 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         Raises RecordTooLargeError for more than `max.message.bytes` (1 MiB unless configured),
         InvalidTimestampError and Kafka's other exceptions.
         """
-        builder = RecordBatchBuilder(codec=self._codec)
         when = self._now() if timestamp is None else int64("timestamp", timestamp)
-        builder.append(when, key, value, headers)
-        return self.append_batches(builder.build()).start
+        batch = batch_of_one(when, key, value, headers, self._codec)
+        try:
+            return self.log.append_as_leader(batch, self._epoch).first_offset
+        finally:  # also when a signal interrupts it after the write
+            self._commit()
 
     def append_many(self, records: Records) -> range:
         """Appends records in order and returns their offsets.
@@ -228,16 +231,17 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         their offsets. Batches before a refused one stay."""
         if not memoryview(records).nbytes:
             return range(self.log_end_offset, self.log_end_offset)
-        log = self.log
         try:
-            info = log.append_each_as_leader(records, self._epoch)
+            info = self.log.append_each_as_leader(records, self._epoch)
         finally:  # batches before a refused one are committed too
-            with log.lock:  # another thread may have advanced the end further
-                log.update_high_watermark(log.log_end_offset)
+            self._commit()
         if info.valid_bytes <= 0:
             raise IllegalArgumentError(
                 f"records hold no whole batch in {memoryview(records).nbytes} bytes")
         return range(info.first_offset, info.last_offset + 1)
+
+    def _commit(self) -> None:
+        self.log.update_high_watermark(INT64_MAX)  # the log limits it to its end, under its lock
 
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
         """Appends several spans without other writes in between."""
@@ -266,9 +270,6 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
 
     def _builder(self) -> RecordBatchBuilder:
         return RecordBatchBuilder(codec=self._codec, write_limit=self._batch_bytes)
-
-    def _now(self) -> int:
-        return self.log.now_ms()
 
     def append_columns(self, data: Any) -> range:
         """Appends the rows of Arrow data (a table or a stream of any library) or of a mapping of

@@ -59,12 +59,9 @@ class Watermarks:
     def update_high_watermark(self, offset: int) -> int:
         """Sets it within [log start, log end]. Returns the new one."""
         with self._local.lock:
-            end = self._local.end_metadata
-            new = LogOffsetMetadata(offset)
-            if offset < self.log_start_offset:
-                new = LogOffsetMetadata(self.log_start_offset)
-            elif offset >= end.message_offset:
-                new = end
+            new = self._local.end_metadata
+            if offset < new.message_offset:
+                new = LogOffsetMetadata(max(offset, self.log_start_offset))
             self._set_high_watermark(new)
             return new.message_offset
 
