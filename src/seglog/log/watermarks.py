@@ -75,7 +75,8 @@ class Watermarks:
         self.high_watermark_metadata = new
         self._producers.on_high_watermark_updated(new.message_offset)
         self.update_first_unstable_offset()
-        self._local.followers.wake()
+        if self._local.followers.waiting:  # an append of one record makes no call for none
+            self._local.followers.wake()
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
         """See UnifiedLog.maybe_increment_high_watermark."""
