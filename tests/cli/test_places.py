@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import itertools
 import os
@@ -20,7 +21,7 @@ from seglog.cli.main import main
 from seglog.errors import ConfigError, DuplicateLogDirError, KafkaStorageError, LogDirLockedError
 from tests.support.effort import how_many
 from tests.support.fingerprint import fingerprint
-from tests.support.users import make_reachable, without_rights
+from tests.support.users import acting_as, make_reachable, without_rights
 
 Copy = Callable[[str], Path]
 
@@ -54,17 +55,12 @@ def run(verb: str, *paths: str, cwd: Path | None = None) -> subprocess.Completed
 
 
 def run_as(user: int, verb: str, *paths: str) -> subprocess.CompletedProcess[str]:
-    """The command line as another user."""
-    # What it imports comes before the change of user: that user need not be able to read it.
-    code = ("import os, sys\nfrom seglog.cli.main import main\n"
-            "import seglog.cli.cat, seglog.cli.compact, seglog.cli.load, seglog.cli.ls, "
-            "seglog.cli.recover, seglog.cli.document, seglog.cli.summary, seglog.cli.verify, "
-            "seglog.storage.partition_log, "
-            "seglog.embedded.embedded_log\n"
-            f"if os.geteuid() != {user}: os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
-            "sys.exit(main(sys.argv[1:]))\n")
-    return subprocess.run([sys.executable, "-c", code, *verb.split(), *paths], text=True,
-                          capture_output=True, timeout=600, env=environment(), check=False)
+    """The command line with the rights of another user, who need not be able to read what it
+    imports."""
+    for name in ("cat", "compact", "document", "load", "ls", "recover", "summary", "verify"):
+        importlib.import_module(f"seglog.cli.{name}")
+    with acting_as(user):
+        return run(verb, *paths)
 
 
 def refused(done: subprocess.CompletedProcess[str], path: str) -> str:
@@ -232,8 +228,9 @@ def test_a_second_open_in_this_process_says_so(golden_copy: Copy) -> None:
         with seglog.open_data_dir(root) as data:
             assert data.report.in_use_by == f"this process ({os.getpid()})"
         # Neither look gave the lock up, which closing any descriptor of its file would do.
-        assert str(os.getpid()) in refused(run_as(os.getuid(), "load --recover", str(root)),
-                                           str(root))
+        done = subprocess.run([sys.executable, "-m", "seglog", "load", "--recover", root],
+                              capture_output=True, text=True, check=False, env=environment())
+        assert str(os.getpid()) in refused(done, str(root))
 
 
 @needs_root

@@ -25,8 +25,21 @@ def without_rights(path: Path) -> Iterator[None]:
         yield
         return
     make_reachable(path / "x")
-    os.seteuid(_NOBODY)
+    with acting_as(_NOBODY):
+        yield
+
+
+@contextmanager
+def acting_as(user: int) -> Iterator[None]:
+    """Root is another user inside, who is in no group but its own. As to imports see
+    `without_rights`."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setresgid(user, user, 0)
+    os.setresuid(user, user, 0)
     try:
         yield
     finally:
-        os.seteuid(0)
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        os.setgroups(groups)
