@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,7 +21,7 @@ from seglog.objects.directory_store import DirectoryStore
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import Block, ObjectStore, ObjectVersion, StoreError
 
-__all__ = ["Requests", "in_background"]
+__all__ = ["Pool", "Requests", "in_background", "result_of"]
 
 _T = TypeVar("_T")
 
@@ -28,6 +29,7 @@ _T = TypeVar("_T")
 THREADS: Final = 32
 #: The end of the process waits so long for requests under way, which may be silent for a minute.
 _END_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.5
 _PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
 _FIRST_BYTES: Final = 1 << 20
 
@@ -128,7 +130,7 @@ class Requests:
                 if self._is_local or threading.current_thread() is not threading.main_thread():
                     return ask()
                 # Clients look at no signal while they wait. Here Ctrl-C arrives.
-                return in_background(ask).result()
+                return result_of(in_background(ask))
             except StoreError as failure:
                 if failure.is_missing:
                     raise _error(errno.ENOENT, "no such object, or no longer", url, position,
@@ -173,27 +175,32 @@ def _error(number: int, reason: str, url: str, position: int, code: str, expecte
 
 # ---- threads
 
-class _Pool:
-    """Daemon threads: the end of a process waits for those of a ThreadPoolExecutor."""
+class Pool:
+    """At most `threads` daemon threads, because the end of a process waits for those of a
+    ThreadPoolExecutor. A forked child starts its own."""
 
-    def __init__(self) -> None:
-        self.owner = os.getpid()
+    def __init__(self, threads: int, name: str) -> None:
+        self._threads, self._name = threads, name
+        self._begin()
+        _pools.append(self)
+
+    def _begin(self) -> None:
+        self._owner, self._started, self._lock = os.getpid(), 0, threading.Lock()
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
-        self._idle, self._count = 0, 0
-        self._lock = threading.Lock()
-        self._futures: set[Future[Any]] = set()
+        self._futures: set[Future[Any]] = set()  # not done
 
     def submit(self, ask: Callable[[], _T]) -> Future[_T]:
+        """Runs `ask` on a thread."""
+        if self._owner != os.getpid():
+            self._begin()
         future: Future[_T] = Future()
         with self._lock:
             self._futures.add(future)
             self._tasks.put((future, ask))
-            if self._idle:
-                self._idle -= 1
-            elif self._count < THREADS:
-                self._count += 1
+            if self._started < min(self._threads, len(self._futures)):
+                self._started += 1
                 threading.Thread(target=self._work, daemon=True,
-                                 name=f"seglog-request-{self._count}").start()
+                                 name=f"{self._name}-{self._started}").start()
         return future
 
     def _work(self) -> None:
@@ -206,27 +213,33 @@ class _Pool:
                     future.set_exception(error)
             with self._lock:
                 self._futures.discard(future)
-                self._idle += 1
             del future, ask  # an idle thread keeps no block
 
-    def stop(self) -> None:
-        """Waits a little for running requests: a client should not be in native code when the
-        interpreter ends."""
-        wait([future for future in list(self._futures) if not future.cancel()], _END_SECONDS)
+    def stop(self) -> list[Future[Any]]:
+        """Cancels what waits for a thread; what runs."""
+        return [] if self._owner != os.getpid() else [
+            future for future in list(self._futures) if not future.cancel()]
 
 
-_pool: _Pool | None = None
+def result_of(future: Future[_T]) -> _T:
+    """Its result, with looks meanwhile: Python misses a signal that comes as a wait begins."""
+    while not future.done():
+        with suppress(TimeoutError):
+            future.exception(_LOOK_SECONDS)
+    return future.result()
+
+
+_pools: list[Pool] = []
+_REQUESTS: Final = Pool(THREADS, "seglog-request")
 
 
 def in_background(ask: Callable[[], _T]) -> Future[_T]:
-    """Runs `ask` on a pool thread. The pool starts on first use."""
-    global _pool
-    if _pool is None or _pool.owner != os.getpid():  # a forked child has no pool threads
-        _pool = _Pool()
-    return _pool.submit(ask)
+    """Runs `ask`, which waits for no other, on a thread that all readers share."""
+    return _REQUESTS.submit(ask)
 
 
 @atexit.register
 def _stop() -> None:
-    if _pool is not None and _pool.owner == os.getpid():
-        _pool.stop()
+    """Waits a little for running requests: a client should not be in native code when the
+    interpreter ends."""
+    wait([future for pool in _pools for future in pool.stop()], _END_SECONDS)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
-from seglog.objects.requests import in_background
+from seglog.objects.requests import in_background, result_of
 from seglog.objects.store import Block
 
 __all__ = ["BLOCK_BYTES", "BlockReader"]
@@ -67,7 +67,7 @@ class BlockReader:
         if not future.done() and len(self._wanted) > 1:
             self._ahead = min(self._ahead + 1, self._ahead_max)
             self._request(self._ahead)
-        return start, future.result()
+        return start, result_of(future)
 
     def _drop_before(self, position: int) -> None:
         if self._wanted and not self._wanted[0][0] <= position < self._wanted[-1][1]:

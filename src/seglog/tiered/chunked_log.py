@@ -15,7 +15,7 @@ import numpy as np
 
 from seglog._native.window import WindowSource
 from seglog.errors import KafkaStorageError
-from seglog.objects.requests import in_background
+from seglog.objects.requests import in_background, result_of
 from seglog.objects.store import Block
 from seglog.objects.urls import is_url
 from seglog.storage.blocks import BLOCK_BYTES
@@ -151,7 +151,7 @@ class _RunReader:
             if one not in self._wanted:
                 buffer = self._spare.pop() if self._spare else _buffer(self._buffer_bytes)
                 self._wanted[one] = in_background(partial(self._decode, one, buffer)), buffer
-        return run * self._bytes, self._wanted[run][0].result()
+        return run * self._bytes, result_of(self._wanted[run][0])
 
     def close(self) -> None:
         """Drops requested runs that are not needed."""

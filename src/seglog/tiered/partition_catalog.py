@@ -4,7 +4,6 @@ from manifests, names and leader-epoch checkpoints."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from seglog._native.index import OffsetIndexView
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
+from seglog.objects.requests import Pool, result_of
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.segment import LogSegment
 from seglog.tiered.known_facts import KnownFacts
@@ -31,7 +31,7 @@ from seglog.tiered.segment_states import RemoteLogSegmentState
 __all__ = ["Catalog", "PartitionCatalog", "merged_epochs"]
 
 #: Concurrent requests for small objects, whose cost is latency.
-_THREADS: Final = 16
+_QUESTIONS: Final = Pool(16, "seglog-tier")
 _OFFSET_MAX: Final = (1 << 63) - 1
 
 _T = TypeVar("_T")
@@ -384,8 +384,12 @@ class PartitionCatalog:
 def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     if len(items) < 2:
         return [ask(item) for item in items]
-    with ThreadPoolExecutor(min(_THREADS, len(items)), "seglog-tier") as pool:
-        return list(pool.map(ask, items))
+    asked = [_QUESTIONS.submit(partial(ask, item)) for item in items]
+    try:
+        return [result_of(one) for one in asked]
+    finally:
+        for one in asked:  # after an error, or Ctrl-C
+            one.cancel()
 
 
 def _reaches_other(segment: RemoteSegment, starts: npt.NDArray[np.int64], until: int | None
