@@ -233,3 +233,17 @@ def test_what_may_not_be_reached_is_not_missing(tmp_path: Path) -> None:
             done = run_seglog("dump", str(path))
             assert (done.code, done.out) == (2, b"")
             assert done.err == f"seglog: error: {path}: Permission denied\n"
+
+
+@pytest.mark.parametrize(("name", "told"), [
+    ("00000000000000000007-0000000003", b"Snapshot end offset: 7, epoch: 3\n"),
+    ("+0000000000000000007-+000000003", b"Snapshot end offset: 7, epoch: 3\n"),
+    ("99999999999999999999-0000000003", None), ("00000000000000000007-9999999999", None),
+    ("00000000000000000007-3", None), ("7", None)])
+def test_names_of_raft_snapshots(tmp_path: Path, name: str, told: bytes | None) -> None:
+    """Kafka: Snapshots.parse, which reads the numbers as Java does."""
+    path = tmp_path / f"{name}.checkpoint"
+    path.touch()
+    done = dump(["--files", str(path)])
+    assert (done.code, done.out) == (
+        int(told is None), f"Dumping {path}\n".encode() + (told or b""))

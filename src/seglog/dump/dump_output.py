@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from seglog.dump.decoders import Decoder
 from seglog.errors import CorruptDataError
 from seglog.java.hash_order import spread_hash
+from seglog.java.numbers import parse_int64
 
 __all__ = ["INT32_MAX", "ByFile", "DumpOptions", "Findings", "Output", "absolute",
            "leading_number"]
@@ -164,7 +164,8 @@ def absolute(path: str) -> str:
 def leading_number(path: str) -> int:
     """The number before the first dot of a file name, parsed as by Java's Long.parseLong."""
     text = os.path.basename(path).split(".")[0]
-    if not re.fullmatch(r"[+-]?\d+", text) or not -2**63 <= int(text) < 2**63:
+    try:
+        return parse_int64(text)
+    except ValueError:
         raise CorruptDataError(f"{path}: the name does not begin with an offset", file=path,
-                               expected="an offset", found=text, code="file_name")
-    return int(text)
+                               expected="an offset", found=text, code="file_name") from None

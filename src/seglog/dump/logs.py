@@ -18,6 +18,7 @@ from seglog._native.status import Status, status_error
 from seglog.dump.decoders import DecodeError, class_decoder, control_facts, control_record
 from seglog.dump.dump_output import INT32_MAX, DumpOptions, Findings, Output, leading_number
 from seglog.errors import CorruptDataError, InvalidRecordError
+from seglog.java.numbers import parse_int32, parse_int64
 from seglog.storage.codecs import CODEC_NAMES, decompress
 
 __all__ = ["dump_log", "open_file"]
@@ -63,14 +64,15 @@ def _print_start(path: str, output: Output) -> None:
     elif name == _BOOTSTRAP_NAME:
         output.line("KRaft bootstrap snapshot", type="bootstrap_snapshot")
     else:
-        offset, epoch = name[:_OFFSET_WIDTH], name[_OFFSET_WIDTH + 1:][:_EPOCH_WIDTH]
-        if not (len(offset) == _OFFSET_WIDTH and len(epoch) == _EPOCH_WIDTH
-                and offset.isdecimal() and epoch.isdecimal()):
+        try:
+            offset = parse_int64(name[:_OFFSET_WIDTH])
+            epoch = parse_int32(name[_OFFSET_WIDTH + 1:][:_EPOCH_WIDTH])
+        except ValueError:
             raise CorruptDataError(f"{path}: not the name of a Raft snapshot", file=path,
                                    expected="offset-epoch.checkpoint", found=name,
-                                   code="file_name")
-        output.line(f"Snapshot end offset: {int(offset)}, epoch: {int(epoch)}",
-                    type="raft_snapshot", end_offset=int(offset), epoch=int(epoch))
+                                   code="file_name") from None
+        output.line(f"Snapshot end offset: {offset}, epoch: {epoch}",
+                    type="raft_snapshot", end_offset=offset, epoch=epoch)
 
 
 def _dump_text(path: str, fd: int, size: int, end: int, options: DumpOptions, output: Output,
