@@ -121,6 +121,7 @@ def test_isolation_count_and_offsets(golden: Path, capfdbinary: pytest.CaptureFi
         first = next(row["offset"] for row in rows if row["timestamp"] >= stamp)
         assert of_level("-o", f"s@{stamp}") == [o for o in wanted if o >= first]
         assert of_level("-o", f"beginning,e@{stamp}") == [o for o in wanted if o < first]
+        assert of_level("-o", "100", "-o", f"e@{stamp}") == [o for o in wanted if 100 <= o < first]
 
 
 def test_delimiters_keys_and_offsets(golden: Path, capfdbinary: pytest.CaptureFixture[bytes]

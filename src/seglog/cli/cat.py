@@ -42,9 +42,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="a data directory or one partition's directory")
     add_tier_options(parser)
     add_topic_options(parser, "all but Kafka's internal ones")
-    parser.add_argument("-o", "--offset", default="beginning",
+    parser.add_argument("-o", "--offset", action="append",
                         help="where to start: beginning (default), end, OFFSET, -COUNT from the "
-                             "end, s@TIMESTAMP; where to stop: e@TIMESTAMP (ms); commas between")
+                             "end, s@TIMESTAMP; where to stop: e@TIMESTAMP (ms); commas between, "
+                             "or several times as in kcat")
     parser.add_argument("-c", "--count", type=number_from(0), help="stop after so many records")
     parser.add_argument("-e", "--exit", action="store_true", help="exit at the end of the log")
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages on stderr")
@@ -128,7 +129,8 @@ class _Printing:
     def __init__(self, args: argparse.Namespace) -> None:
         """Chooses the partitions. Raises ValueError."""
         self._args, self._left = args, args.count
-        self._by_time = "s@" in args.offset
+        self._offset = "beginning" if args.offset is None else ",".join(args.offset)
+        self._by_time = "s@" in self._offset
         self._place = place = args.path or args.remote
         self._found = found_logs(args.path, tier_of(args))
         topics = topics_of(args)
@@ -193,7 +195,7 @@ class _Printing:
         try:
             log = found.open()
             formatter = _formatter(args, tp).with_unpacked(self._unpack)
-            bounds = bounds_of(args.offset, log, str(tp), args.isolation, args.on_damage)
+            bounds = bounds_of(self._offset, log, str(tp), args.isolation, args.on_damage)
         except (ValueError, KafkaStorageError) as error:
             # Of many partitions a running broker may delete one meanwhile.
             if len(self._chosen) == 1 or not found.is_gone():
