@@ -247,3 +247,9 @@ def test_names_of_raft_snapshots(tmp_path: Path, name: str, told: bytes | None) 
     done = dump(["--files", str(path)])
     assert (done.code, done.out) == (
         int(told is None), f"Dumping {path}\n".encode() + (told or b""))
+
+
+def test_every_files_option_counts(golden: Path) -> None:
+    path = golden / "real/clean/txn-0"
+    first, second = str(path / LOG), str(path / LOG.replace(".log", ".index"))
+    assert dump(["--files", first, "--files", second]) == dump(["--files", f"{first},{second}"])

@@ -63,8 +63,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("paths", nargs="*", metavar="FILE", type=given_path,
                         help="files, or partition directories for all their files, by name")
     add_tier_options(parser, "FILEs are then names of partitions, such as orders-0")
-    parser.add_argument("--files", metavar="FILE1,FILE2,...", type=given_path,
-                        help="the same with commas between, as for kafka-dump-log")
+    parser.add_argument("--files", metavar="FILE1,FILE2,...", type=given_path, action="append",
+                        default=[], help="the same with commas between, as for kafka-dump-log")
     parser.add_argument("--print-data-log", action="store_true",
                         help="print keys and values too (implied by every decoder option)")
     parser.add_argument("--deep-iteration", action="store_true",
@@ -149,7 +149,7 @@ def _dump(args: argparse.Namespace, paths: list[str]) -> int:
 def _names(args: argparse.Namespace) -> list[str]:
     """What the arguments and `--files` name."""
     # Java's String.split drops trailing empty strings, and no others.
-    named = re.sub(",+$", "", args.files or "")
+    named = re.sub(",+$", "", ",".join(args.files))
     return [*(named.split(",") if named else ()), *args.paths]
 
 
