@@ -215,15 +215,31 @@ class Driver:
 
     def _reopen(self, op: Json) -> None:
         recovery_point, start_offset = self.log.recovery_point, self.log.log_start_offset
-        if op["clean"]:
+        self._close(op["clean"])
+        self.log = self._open(op["clean"], recovery_point, start_offset)
+        self.is_left_closed = False
+
+    def _crash(self, op: Json) -> None:
+        start_offset = op["start_offset"]
+        if start_offset is None:
+            start_offset = self.log.log_start_offset
+        self._close(op["clean"])
+        for suffix in op["gone"]:
+            for path in self.path.glob(f"*{suffix}"):
+                path.unlink()
+        last = max(self.path.glob("*.log"))
+        os.truncate(last, max(0, last.stat().st_size - op["cut"]))
+        self.log = self._open(op["clean"], op["recovery_point"], start_offset)
+        self.is_left_closed = False
+
+    def _close(self, clean: bool) -> None:
+        if clean:
             self.log.close()
         else:
             self.log.close_handlers()
         self.scheduler.run_due()
         self.own += held(self.path)
         self.is_left_closed = True
-        self.log = self._open(op["clean"], recovery_point, start_offset)
-        self.is_left_closed = False
 
     # ---- where it ends ------------------------------------------------------------------------
 

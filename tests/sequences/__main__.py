@@ -12,7 +12,9 @@ from pathlib import Path
 from tests.sequences import recorder
 from tests.sequences.generator import Sequence, generate
 from tests.sequences.judge import Judge, remember
-from tests.sequences.settings import CLEANED_THEMES, THEMES, TIERED_THEMES
+from tests.sequences.settings import (
+    CLEANED_THEMES, CRASHED_THEMES, THEMES, TIERED_THEMES, Theme,
+)
 from tests.support import recorded
 
 
@@ -39,6 +41,12 @@ def retell(path: Path) -> int:
     return 0
 
 
+def themes_of(args: argparse.Namespace) -> tuple[Theme, ...]:
+    """The themes that the options name."""
+    return (CLEANED_THEMES if args.clean else TIERED_THEMES if args.tiered
+            else CRASHED_THEMES if args.crashed else THEMES)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sequences", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
@@ -51,6 +59,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write each difference there")
     parser.add_argument("--clean", action="store_true", help="sequences for the log cleaner")
     parser.add_argument("--tiered", action="store_true", help="sequences of tiered logs")
+    parser.add_argument("--crashed", action="store_true", help="any of these, with crashes")
     recorded.add_options(parser)
     args = parser.parse_args()
     if args.record or args.replay:
@@ -58,8 +67,7 @@ def main() -> int:
     if args.retell:
         return retell(args.retell)
     sequences: Iterable[Sequence] = generate(
-        args.seed, range(args.first, args.first + args.cases),
-        CLEANED_THEMES if args.clean else TIERED_THEMES if args.tiered else THEMES)
+        args.seed, range(args.first, args.first + args.cases), themes_of(args))
     if args.file:
         sequences = map(json.loads, args.file.read_text().splitlines())
     if args.print:

@@ -91,6 +91,17 @@ class Generator:
         self.world.high_watermark = self.world.start
         return [{"op": "reopen", "clean": self._chance(.55)}]
 
+    def crash(self) -> list[Op]:
+        """A reopening of less than was there: a torn tail, files that are gone, old checkpoints."""
+        world = self.world
+        world.high_watermark = world.start
+        gone = self.random.sample([".index", ".timeindex", ".txnindex", ".snapshot",
+                                   "leader-epoch-checkpoint"], self.random.choice([0, 0, 1, 2]))
+        return [{"op": "crash", "clean": self._chance(.15), "gone": gone,
+                 "cut": self.random.choice([0, 0, 1, 60, 100, self.random.randint(1, 2000), 10**6]),
+                 "recovery_point": self.random.choice([0, 0, world.inside(), world.end]),
+                 "start_offset": self.random.choice([None, None, None, 0, world.inside()])}]
+
     # ---- offsets
 
     def truncate_to(self) -> list[Op]:

@@ -159,6 +159,10 @@ TIERED_THEMES = tuple(
         "leader": {}, "producers": {"idempotent": 10, "transactional": 8, "marker": 6},
         "follower": {"append": 2, "follower": 16, "epoch": 3}, "starts": {
             "start_offset": 5, "remote_start": 4, "reopen": 3}}.items())
+#: Any of these with crashes, which `--crashed` runs.
+CRASHED_THEMES = tuple(replace(theme, name=f"crashed {theme.name}",
+                               weights={**theme.weights, "crash": 5})
+                       for theme in (*THEMES, *CLEANED_THEMES, *TIERED_THEMES))
 #: What changes for a tiered topic while it runs.
 TIER_CHANGES: dict[str, tuple[str, ...]] = {
     "remote.storage.enable": ("true", "true", "false"),
@@ -185,7 +189,7 @@ def first_config(source: random.Random, theme: Theme) -> Config:
 def fitting(theme: Theme, key: str, value: str) -> str:
     """The value, or one in its place where the bytes of Kafka's own library are not to be had: what
     libzstd makes of more than a few KiB depends on its version."""
-    is_large = theme.name in ("large", "compacted large")
+    is_large = theme.name.endswith("large")
     return "gzip" if is_large and (key, value) == ("compression.type", "zstd") else value
 
 

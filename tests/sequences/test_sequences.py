@@ -12,7 +12,7 @@ import pytest
 
 from tests.sequences.generator import generate
 from tests.sequences.judge import Judge
-from tests.sequences.settings import TIERED_THEMES
+from tests.sequences.settings import CRASHED_THEMES, TIERED_THEMES, Theme
 from tests.support.effort import how_many, quick_first
 
 SEED = 2026
@@ -29,8 +29,10 @@ def test_both_do_the_same(judge: Judge, first: int) -> None:
     assert not wrong, f"{len(wrong)} of {len(verdicts)} differ\n{shown}"
 
 
-def test_tiered_logs(judge: Judge) -> None:
-    verdicts = list(judge.judge(generate(SEED, range(SLICE), TIERED_THEMES)))
+@pytest.mark.parametrize("themes", quick_first([
+    pytest.param(TIERED_THEMES, id="tiered"), pytest.param(CRASHED_THEMES, id="crashed")], 1))
+def test_other_logs(judge: Judge, themes: tuple[Theme, ...]) -> None:
+    verdicts = list(judge.judge(generate(SEED, range(SLICE), themes)))
     assert all(verdict.counts for verdict in verdicts)
     wrong = [str(judge.minimise(verdict)) for verdict in verdicts if verdict.wrong]
     assert not wrong, "\n".join(wrong[:3])

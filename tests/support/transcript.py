@@ -62,9 +62,11 @@ def plain(text: str, home: str) -> str:
 
 
 #: What the lines of both need not share: Kafka also tells the milliseconds of a step, and more of a
-#: batch or a segment; what the flush of a roll finds depends on when it runs.
+#: batch or a segment; what the flush of a roll finds depends on when it runs, and a cleaned segment
+#: is of the age that the system's clock says.
 _BESIDE = re.compile(
     r" in \d+ ?ms\.?$|\.$| minCleanedFileOffset: \d+$|(?<=Closing log).*|(?<=unflushed: ).*"
+    r"|(?<=inactive_time_ms = )-?\d+"
     r"|(?<=nextSegmentOpt=)(\d+|None|Optional(\.empty|\[LogSegment\(.*?\)\]))"
     r"|(?<=/)0+(?=\d)|(?<=log recovery: ).*|(?<=with split segments ).*"
     r"| in segment LogSegment\(.*?\)"
