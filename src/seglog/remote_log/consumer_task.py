@@ -234,9 +234,6 @@ class ConsumerTask:
             self._skip(record, record.error)
             return None
         try:
-            if record.value is None:
-                raise MetadataParseError("The record has no value",
-                                         kafka_name="NullPointerException")
             return deserialize(record.value)
         except MetadataParseError as error:
             self._skip(record, error)

@@ -93,12 +93,14 @@ def _segment_bytes(metadata: RemoteLogSegmentMetadata | RemoteLogSegmentMetadata
         _STATE.pack(metadata.state), b"\1\0\1\1" if metadata.txn_idx_empty else b"\0"))
 
 
-def deserialize(data: bytes) -> RemoteLogMetadata:
+def deserialize(data: bytes | None) -> RemoteLogMetadata:
     """Decodes the record in a value.
 
-    Raises MetadataParseError: `kafka_name` is Kafka's exception, `position` the byte of the value
-    where the body, or surplus bytes after it, begin.
+    Raises MetadataParseError, also for a record without a value: `kafka_name` is Kafka's exception,
+    `position` the byte of the value where the body, or surplus bytes after it, begin.
     """
+    if data is None:
+        raise MetadataParseError("The record has no value", kafka_name="NullPointerException")
     key, version, start = read_frame(data)
     if key not in _RECORDS:
         raise MetadataParseError("org.apache.kafka.common.errors.UnsupportedVersionException: "

@@ -132,8 +132,6 @@ def read_metadata_rows(log: PartitionLog, columns: Sequence[str]
 def _event(partition: int, offset: int,
            value: bytes | None) -> RemoteLogMetadata | SkippedMetadata:
     try:
-        if value is None:
-            raise MetadataParseError("The record has no value", kafka_name="NullPointerException")
         return deserialize(value)
     except MetadataParseError as error:
         return SkippedMetadata(partition, offset, offset + 1, error)
