@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from seglog.arguments import given_path, require_local
 from seglog.cli import render
+from seglog.cli.option_numbers import number_from
 from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.dump import decoders
 from seglog.dump.indexes import dump_index, dump_time_index, dump_transaction_index
@@ -75,9 +76,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="only check indexes as a broker would before rebuilding them")
     parser.add_argument("--verify-index-only", action="store_true",
                         help="check indexes against their log without printing them")
-    parser.add_argument("--max-message-size", type=_int32, default=_MAX_MESSAGE_SIZE,
+    int32 = number_from(0, INT32_MAX)
+    parser.add_argument("--max-message-size", type=int32, default=_MAX_MESSAGE_SIZE,
                         metavar="SIZE", help="size of the largest batch (default %(default)s)")
-    parser.add_argument("--max-bytes", type=_int32, default=INT32_MAX, metavar="SIZE",
+    parser.add_argument("--max-bytes", type=int32, default=INT32_MAX, metavar="SIZE",
                         help="read no more than this of each log (default %(default)s)")
     for name, (_, text) in _DECODERS.items():
         parser.add_argument(f"--{name}-decoder", action="store_true", help=text)
@@ -87,12 +89,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                             help=f"how to print {part}s: one of the classes below")
     parser.add_argument("--json", action="store_true",
                         help="print the facts as JSON lines instead, bytes in base64")
-
-
-def _int32(text: str) -> int:
-    if not re.fullmatch(r"\+?\d+", text) or int(text) > INT32_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {INT32_MAX}")
-    return int(text)
 
 
 def _decoder(name: str) -> str:
