@@ -176,12 +176,12 @@ def test_transactions() -> None:
     assert fold(state, marker(3, 1)) == [AbortedTxn(1, 0, 3, 1)]
     assert state.open_transactions == [OpenTransaction(2, 1)]
     assert state.first_unstable_offset == 0  # until the marker is replicated
-    state.on_high_watermark_updated(3)
+    state.table.replicated(3)
     assert state.first_unstable_offset == 0
-    state.on_high_watermark_updated(4)
+    state.table.replicated(4)
     assert state.first_unstable_offset == 1
     assert fold(state, marker(4, 2, kind=oracle.COMMIT)) == []  # committed: no index entry
-    state.on_high_watermark_updated(5)
+    state.table.replicated(5)
     assert state.first_unstable_offset is None and state.open_transactions == []
     assert fold(state, data(5, 2, sequence=1, transactional=True), marker(6, 2)) == [
         AbortedTxn(2, 5, 6, 7)]
@@ -242,7 +242,7 @@ def test_expiry() -> None:
     state = ProducerState(TP)
     fold(state, data(0, 1, timestamp=100), data(1, 2, timestamp=200),
          data(2, 3, timestamp=1, transactional=True))
-    state.remove_expired(1100, 1000)
+    state.table.expire(1100, 1000)
     assert [entry.producer_id for entry in state.entries] == [2, 3]
 
 

@@ -130,7 +130,7 @@ class ProducerStateManager(LoadingProducers):
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Marks ended transactions as replicated whose marker is below the high watermark."""
-        self.state.on_high_watermark_updated(high_watermark)
+        self.state.table.replicated(high_watermark)
 
     def has_late_transaction(self, now_ms: int) -> bool:
         """Whether the earliest open transaction was last written to longer ago than any transaction
@@ -143,7 +143,7 @@ class ProducerStateManager(LoadingProducers):
         """Removes producers without an open transaction, and verifications, that are older than
         `producer.id.expiration.ms`."""
         if self.expiration_ms is not None:
-            self.state.remove_expired(now_ms, self.expiration_ms)
+            self.state.table.expire(now_ms, self.expiration_ms)
 
     # ---- verification of transactions ---------------------------------------------------------
 

@@ -166,7 +166,7 @@ class LoadedLog(ProcessBound):
         Searches the first open transaction. Raises KafkaStorageError and LogLoadError.
         """
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
-        self.producers.on_high_watermark_updated(self.high_watermark)
+        self.producers.table.replicated(self.high_watermark)
         with public_errors(self.path):
             self.first_unstable_offset = first_unstable_offset(
                 self.producers, self.segments, self.log_start_offset, self.log_end_offset)

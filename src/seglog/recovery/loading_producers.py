@@ -67,7 +67,7 @@ class LoadingProducers:
     def on_log_start_offset_incremented(self, start: int) -> None:
         """Drops the completed transactions below the log's new start, at which the state begins at
         the earliest. Producers stay."""
-        self.state.on_high_watermark_updated(start)
+        self.state.table.replicated(start)
         self.state.map_end_offset = max(self.state.map_end_offset, start)
         self.last_snapshot = self.snapshots.latest(start)
 

@@ -205,14 +205,6 @@ class ProducerState:
         """First offset of the earliest transaction that is open or not yet replicated."""
         return self.table.first_unstable_offset()
 
-    def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Drops the completed transactions whose marker is below the high watermark."""
-        self.table.replicated(high_watermark)
-
-    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Drops producers without a transaction that were idle for `producer.id.expiration.ms`."""
-        self.table.expire(now_ms, expiration_ms)
-
     def to_snapshot(self) -> bytes:
         """The bytes of a snapshot file, in Kafka's order (that of a hash table)."""
         return self.table.snapshot()
