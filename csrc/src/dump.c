@@ -170,7 +170,9 @@ static slg_status next_batch(slg_dump *dump, slg_error *error) {
     if (status == SLG_OK && dump->walk.batch.magic >= 0) {
         status = slg_walk_load(&dump->walk, error);
     }
-    dump->phase = LINE;
+    if (status == SLG_OK) { /* else a further call would enter a batch that is not there */
+        dump->phase = LINE;
+    }
     return status;
 }
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tests.oracle.batch import Batch, Record
 ALL = native.RECORDS | native.METADATA | native.STRINGS
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(path: Path) -> Iterator[tuple[int, int]]:
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -262,3 +262,17 @@ def test_a_record_count_that_lies(tmp_path: Path) -> None:
     assert error.code == "record_count"
     assert text.count(b"| offset") == 1
     assert b"isvalid: false" in text
+
+
+def test_a_run_after_a_read_that_failed_prints_no_memory(tmp_path: Path) -> None:
+    """Of a file that became shorter: the batch that was cut off is not entered."""
+    whole = one_batch([Record(offset=0, timestamp=1, key=None, value=bytes(5000))])
+    path = tmp_path / "0.log"
+    path.write_bytes(whole[:-100])
+    with opened(path) as (fd, _):
+        dump = native.LogDump(fd, len(whole), what=ALL, decompress=decompress)
+        for _ in range(2):
+            out = bytearray()
+            with contextlib.suppress(SeglogError):
+                dump.run(out.extend)
+            assert not out
