@@ -61,6 +61,6 @@ def test_sequences(tmp_path: Path) -> None:
     results = [result for answer in theirs for result in answer["results"]]
     thrown = Counter(result["error"] for result in results if "error" in result)
     assert thrown.keys() >= THROWN, f"the generator does not come to all: {thrown}"
-    assert sum("duplicate" in result for result in results) > 20
-    assert sum(bool(result.get("completed")) for result in results) > 100
-    assert sum(bool(result.get("late")) for result in results) > 5
+    assert sum("duplicate" in result for result in results) > len(SEEDS) // 15
+    assert sum(bool(result.get("completed")) for result in results) > len(SEEDS) // 3
+    assert sum(bool(result.get("late")) for result in results) > len(SEEDS) // 60

@@ -184,7 +184,7 @@ def test_places(places: Path, name: str, number: int, as_data: str | None, for_l
     for call, why, code in ((require_data_directory, as_data, "not_a_data_directory"),
                             (require_room_for_logs, for_logs, "not_a_data_directory")):
         if why is None:
-            assert call(path) == path
+            call(path)
             continue
         its = number if not why.startswith("not a place") else errno.EINVAL
         assert refusal(lambda call=call: call(path)) == {  # type: ignore[misc]
