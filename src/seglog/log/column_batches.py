@@ -133,7 +133,7 @@ def _plain_source(name: str, column: Any) -> ColumnSource:
     if not isinstance(column, np.ndarray):
         column = column.to_numpy() if hasattr(column, "to_numpy") else _objects(name, column)
     if isinstance(column, np.ma.MaskedArray):  # as of duckdb's fetchnumpy
-        nothing: Any = np.datetime64("NaT") if column.dtype.kind == "M" else None
+        nothing: Any = np.array("NaT", column.dtype) if column.dtype.kind == "M" else None
         column = np.where(np.ma.getmaskarray(column), nothing, column.data)
     if name == "timestamp":
         return _times(name, column)
