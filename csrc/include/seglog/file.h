@@ -79,7 +79,7 @@ slg_status slg_sync(int fd, bool metadata, slg_error *error);
 void slg_start_writeback(int fd, int64_t position, int64_t size);
 
 /* Sets the length of the regular file `path`, never that of a link's target. SLG_FILE_MISSING,
- * SLG_FILE_KIND, SLG_IO. */
+ * SLG_FILE_KIND, SLG_IO, also for a directory. */
 slg_status slg_set_size(const char *path, int64_t size, slg_error *error);
 
 /* What slg_look found about a file. */

@@ -2,8 +2,9 @@
  * Decodes the records of a span of a log file into columns, in order, as Kafka's consumer sees
  * them.
  *
- * A decoder reads through its own window (window.h), checks each entry as Kafka's consumer does,
- * and decodes v2 batches and messages of magic 0 and 1. Given a room it decompresses lz4 and snappy
+ * A decoder reads through its own window (window.h), checks each entry as Kafka's consumer does
+ * (but not the CRCs of messages inside of a wrapper, whose own CRC covers them), and decodes v2
+ * batches and messages of magic 0 and 1. Given a room it decompresses lz4 and snappy
  * in the usual framing (framing.h). It returns any other compressed payload with SLG_CODEC, and the
  * caller decompresses it. One thread per decoder.
  */

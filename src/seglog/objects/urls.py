@@ -46,8 +46,8 @@ def local_path(url: str) -> str | None:
 
 
 def parse_url(url: str) -> ObjectUrl:
-    """Parses a URL. Raises KafkaStorageError for a URL without a container, or with a user name,
-    password, query or fragment."""
+    """Parses a URL; `?` and `#` are letters of its key. Raises KafkaStorageError for a URL without
+    a container, or with a user name, a password, or an empty part."""
     match = _URL.match(url)
     assert match is not None
     scheme = match[1].lower()
