@@ -226,7 +226,10 @@ def result_of(future: Future[_T]) -> _T:
     while not future.done():
         with suppress(TimeoutError):
             future.exception(_LOOK_SECONDS)
-    return future.result()
+    try:
+        return future.result()
+    finally:
+        del future  # else its error refers to this frame, and this to the error
 
 
 _pools: list[Pool] = []

@@ -102,7 +102,12 @@ class S3Uploads:
         headers = _signed(self._keys, self._region, method, base.netloc, path, asked)
         request = urllib.request.Request(f"{base.scheme}://{base.netloc}{path}?{asked}",
                                          method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=self._timeout) as answer:
+        try:
+            opened = urllib.request.urlopen(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
+            raise
+        with opened as answer:
             content = bytearray()
             deadline = time.monotonic() + self._timeout  # urllib's is that of one read
             while len(content) < _ANSWER_BYTES_MAX and (piece := answer.read1(_PIECE_BYTES)):

@@ -388,8 +388,8 @@ def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     try:
         return [result_of(one) for one in asked]
     finally:
-        for one in asked:  # after an error, or Ctrl-C
-            one.cancel()
+        while asked:  # left after an error, or Ctrl-C; an error must not refer to itself from here
+            asked.pop().cancel()
 
 
 def _reaches_other(segment: RemoteSegment, starts: npt.NDArray[np.int64], until: int | None
