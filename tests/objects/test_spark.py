@@ -18,7 +18,7 @@ from tests.objects.faulty import Faulty
 from tests.objects.hdfs import LOGS
 from tests.objects.server import options_of
 from tests.support.documents import examples_of
-from tests.spark.conftest import spark  # noqa: F401  (a fixture)
+from tests.spark.conftest import spark, spark_home  # noqa: F401  (fixtures)
 
 pytestmark = [pytest.mark.judge, pytest.mark.spark]
 
