@@ -107,6 +107,7 @@ def test_a_growing_log_reads_as_a_growing_prefix(killed: tuple[Path, Truth, Watc
         assert sizes == sorted(sizes) and len(set(sizes)) > 3, (topic, sizes)
 
 
+@pytest.mark.judge
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_a_killed_brokers_logs_read_as_consumers_got_them(
