@@ -286,6 +286,16 @@ def test_the_marker_is_durably_gone_before_logs_are_loaded(tmp_path: Path) -> No
     assert names and MARKER not in names[0]
 
 
+def test_an_empty_directory_is_a_marker_too(tmp_path: Path) -> None:
+    """As Kafka's File.exists and Files.deleteIfExists have it; the data directory went offline."""
+    root = make_dir(tmp_path / "k", ["a-0"])
+    (root / MARKER).unlink()
+    (root / MARKER).mkdir()
+    with seglog.LogManager([root]) as manager:
+        assert manager.offline_log_dirs == [] and not (root / MARKER).exists()
+    assert (root / MARKER).is_file()
+
+
 def test_states(tmp_path: Path) -> None:
     root = make_dir(tmp_path / "k", ["a-0"])
     manager = seglog.LogManager([root])

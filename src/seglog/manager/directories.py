@@ -238,7 +238,9 @@ class LogDirectory:
         then detected. Raises OSError."""
         self.had_clean_shutdown = os.path.exists(self._marker)
         if self.had_clean_shutdown:
-            os.unlink(self._marker)
+            # An empty directory counts too, as for Files.deleteIfExists.
+            is_directory = os.path.isdir(self._marker) and not os.path.islink(self._marker)
+            (os.rmdir if is_directory else os.unlink)(self._marker)
             sync_path(self.path)
         return self.had_clean_shutdown
 
