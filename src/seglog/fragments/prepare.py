@@ -28,7 +28,6 @@ from seglog.fragments.journal import Move
 from seglog.fragments.layout import partitions_of
 from seglog.model import TopicPartition
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
-from seglog.storage.log_tail import read_tail
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.meta import read_partition_metadata, write_partition_metadata
 from seglog.storage.ownership import create_file, make_directories
@@ -171,8 +170,7 @@ class Preparation:
                                     "partition's directory: write as its owner", place)
         with PartitionLog.open(place) as log:
             # Else new records would get the offsets of damaged ones, where no reader finds them.
-            if len(log.segments) and read_tail(
-                    log.segments[len(log.segments) - 1]).status is not Status.END:
+            if log.tail.status is not Status.END:
                 raise self._damaged(place, f"what follows offset {log.log_end_offset - 1}")
             return self._extend_log(key, place, log, fragments)
 

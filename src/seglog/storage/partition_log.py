@@ -30,6 +30,7 @@ from seglog.storage.log_store import LOCAL, Files, files_of, place_of, small_fil
 from seglog.storage.handles import FILES_PER_SEGMENT, HandleCache, shared_cache
 from seglog.storage.isolation import Isolation, check_isolation
 from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
+from seglog.storage.log_tail import LogTail
 from seglog.storage.meta import META_BYTES_MAX, format_uuid, read_partition_metadata
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA,
@@ -182,6 +183,11 @@ class PartitionLog(SurvivesFork, ClosedByWith):
     def log_end_offset(self) -> int:
         """The offset that the next record will get."""
         return self._view.log_end_offset
+
+    @property
+    def tail(self) -> LogTail:
+        """Where the log ends, and what follows its last sound batch."""
+        return self._view.tail
 
     @property
     def last_stable_offset(self) -> int:
