@@ -29,7 +29,7 @@ from seglog.storage.paths import (
     leads_to_directory, parse_directory_name,
 )
 from seglog.storage.place import NOT_A_DATA_DIRECTORY, refuse_duplicates, require_room_for_logs
-from seglog.storage.textfile import sync_names, sync_path, write_file
+from seglog.storage.textfile import remove_path, sync_names, sync_path, write_file
 
 __all__ = [
     "LogDirectory", "agreed_broker_epoch", "configured_log_dirs", "create_and_validate_log_dirs",
@@ -238,9 +238,7 @@ class LogDirectory:
         then detected. Raises OSError."""
         self.had_clean_shutdown = os.path.exists(self._marker)
         if self.had_clean_shutdown:
-            # An empty directory counts too, as for Files.deleteIfExists.
-            is_directory = os.path.isdir(self._marker) and not os.path.islink(self._marker)
-            (os.rmdir if is_directory else os.unlink)(self._marker)
+            remove_path(self._marker)  # an empty directory counts too, as for File.exists
             sync_path(self.path)
         return self.had_clean_shutdown
 

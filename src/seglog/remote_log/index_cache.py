@@ -26,6 +26,7 @@ from seglog.log.scheduler import Time
 from seglog.model import AbortedTxn
 from seglog.storage.meta import format_uuid, parse_uuid
 from seglog.storage.paths import REMOTE_LOG_INDEX_CACHE
+from seglog.storage.textfile import remove_path
 from seglog.storage.txn_entries import search_ends, to_aborted_txns
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_storage import IndexType, RemoteStorageManager
@@ -329,10 +330,7 @@ def _delete(paths: Iterable[str]) -> None:
     """Deletes files, links and empty directories."""
     for path in paths:
         try:
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                os.rmdir(path)
-            else:
-                os.unlink(path)
+            remove_path(path)
         except FileNotFoundError:
             continue
         except OSError as error:  # the next start tries again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from seglog.arguments import given_path
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.storage.ownership import create_file
 
-__all__ = ["read_beginning", "read_small_file", "replace_file", "sync_names", "sync_path",
-           "too_large", "whole_content", "write_file"]
+__all__ = ["read_beginning", "read_small_file", "remove_path", "replace_file", "sync_names",
+           "sync_path", "too_large", "whole_content", "write_file"]
 
 _Path = str | os.PathLike[str]
 
@@ -86,6 +87,11 @@ def write_file(path: _Path, content: bytes, *, model: _Path | None = None) -> No
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def remove_path(path: _Path) -> None:
+    """Removes a file, a link or an empty directory, as Java's Files.delete. OSError."""
+    (os.rmdir if stat.S_ISDIR(os.lstat(path).st_mode) else os.unlink)(path)
 
 
 def sync_path(path: _Path) -> None:
