@@ -22,7 +22,7 @@ from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
 from seglog.recovery.loading_producers import LoadingProducers
 from seglog.recovery.segment_files import TOLD_FILES, SegmentFiles
 from seglog.recovery.loaded_segments import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, LoadedSegments
-from seglog.storage.paths import FileKind, FileState, file_name
+from seglog.storage.paths import FileKind, FileState, file_name, parse_file_name
 from seglog.storage.textfile import sync_path
 
 __all__ = ["LogFiles"]
@@ -152,7 +152,7 @@ class LogFiles:
         KafkaStorageError."""
         while self.removed:
             name = self.removed[-1]
-            what = TOLD_FILES.get(os.path.splitext(name.removesuffix(FileState.DELETED.value))[1])
+            what = TOLD_FILES.get(parse_file_name(name).kind)
             if self.disk.delete(name) and what is not None:  # Kafka does not tell snapshots
                 _logger.info("Deleted %s %s.", what, os.path.join(self.path, name))
             self.removed.pop()

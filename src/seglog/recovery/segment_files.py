@@ -16,15 +16,16 @@ from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndex
 from seglog.recovery.scans import Extent
 from seglog.recovery.segment_recovery import SegmentRecovery
 from seglog.recovery.next_offset import find_offset, next_offset_from, opened_log, whole_headers
-from seglog.storage.paths import FileState, segment_file_names
+from seglog.storage.paths import FileKind, FileState, segment_file_names
 
 __all__ = ["TOLD_FILES", "SegmentFiles"]
 
 _logger = logging.getLogger("seglog.LogSegment")
 
-#: What messages call its files, by the ends of their names.
-TOLD_FILES: Final = {".log": "log", ".index": "offset index", ".timeindex": "time index",
-                     ".txnindex": "transaction index"}
+#: What messages call its files, in the order in which Kafka renames and deletes them.
+TOLD_FILES: Final = {
+    FileKind.LOG: "log", FileKind.INDEX: "offset index", FileKind.TIME_INDEX: "time index",
+    FileKind.TXN_INDEX: "transaction index"}
 
 
 class SegmentFiles:
