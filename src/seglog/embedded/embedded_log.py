@@ -31,8 +31,7 @@ from seglog.forks import ProcessBound, ending
 from seglog.log.batch_builder import Headers, RecordBatchBuilder, batch_of_one, check_bytes
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
-from seglog.log.readable_log import RecordReads
-from seglog.log.record_followers import AsyncFollower, Follower
+from seglog.log.record_reads import AsyncFollower, Follower, RecordReads
 from seglog.log.topic_id import topic_id_of
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.holes import cut_to_first_hole

@@ -15,19 +15,17 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from seglog.closed_by_with import ClosedByWith
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
 from seglog.log.executor_calls import ExecutorCalls
+from seglog.log.readable_log import ReadableLog
 from seglog.log.readers import OpenSegment, SegmentRetired
 from seglog.model import AbortedTxn
 from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
-
-if TYPE_CHECKING:
-    from seglog.log.readable_log import ReadableLog
 
 __all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "RangeTail",
            "SpanTail", "TailSpan"]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seglog._native.log_lock import LogLock
 from seglog._native.batch import scan
-from seglog._native.columns import DEFAULT_COLUMNS
-from seglog.arguments import count, int32, int64, names, seconds
-from seglog.arguments import threads as at_once
+from seglog.arguments import int64
 from seglog.config import LogConfig
 from seglog.forks import ProcessBound
 from seglog.log.context import LogContext
 from seglog.log.follower_queue import Followers
-from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
@@ -27,7 +23,6 @@ from seglog.log.topic_id import LogTopicId
 from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.log.read import FetchDataInfo, LogReads
 from seglog.log.readers import LogReaders
-from seglog.log.record_followers import AsyncFollower, Follower, stream_of
 from seglog.log.active_segment import ActiveSegment
 from seglog.log.offsets_by_timestamp import OffsetsByTimestamp
 from seglog.log.stats import BrokerTopicStats
@@ -40,15 +35,12 @@ from seglog.recovery.loaded import log_state, state_without_files
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.storage.batches import FetchData
 from seglog.storage.epochs import LeaderEpochs
-from seglog.storage.isolation import Isolation, check_isolation
-from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
+from seglog.storage.isolation import Isolation
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import DirectoryKind
 from seglog.storage.producer_state import ProducerState
-from seglog.storage.record_rows import Record, one_by_one
-from seglog.storage.stream import DecodeOptions, RecordBatchStream
 
-__all__ = ["LastRecord", "ReadableLog", "RecordReads", "described"]
+__all__ = ["LastRecord", "ReadableLog", "described"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,64 +60,7 @@ def described(path: str, key: TopicPartition, topic_id: uuid.UUID | None, high_w
             f"logStartOffset={log_start_offset}, logEndOffset={log_end_offset})")
 
 
-class RecordReads:
-    """The verbs of LogReader that read records: of a log, and of one inside a program."""
-
-    if TYPE_CHECKING:
-        def _reads_as(self, isolation: Isolation) -> tuple[ReadableLog, Isolation]:
-            """The log, and what it calls this isolation."""
-
-    def to_arrow(self, start_offset: int | None = None, end_offset: int | None = None,
-                 columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
-                 *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
-                 include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
-        """See LogReader. `threads` decode different segments. Iterate the stream for
-        `RecordColumns` (`to_pylists()`), or pass it to pyarrow, polars, duckdb."""
-        log, isolation = self._reads_as(isolation)
-        log.check_open()
-        stop = log.upper_bound(isolation).message_offset
-        start = (log.log_start_offset if start_offset is None
-                 else int64("start_offset", start_offset))
-        end = stop if end_offset is None else min(stop, int64("end_offset", end_offset))
-        options = DecodeOptions(
-            DEFAULT_COLUMNS if columns is None else names("columns", columns),
-            int32("batch_rows", batch_rows, 1), count("batch_bytes", batch_bytes), check_crcs,
-            include_control)
-        return stream_of(log, start, end, isolation, options, at_once("threads", threads))
-
-    def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
-                isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
-        """Yields the records of `to_arrow` one by one."""
-        return one_by_one(self.to_arrow(start_offset, end_offset, isolation=isolation))
-
-    def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
-               isolation: Isolation = "read_uncommitted", timeout: float | None = None,
-               columns: Sequence[str] | None = None, include_control: bool = False) -> Follower:
-        """See LogReader. Any number of followers may run at once."""
-        tail = RangeTail(**self._following(start_offset, end_offset, isolation, timeout))
-        return Follower(tail, _options(columns, include_control))
-
-    def follow_async(self, start_offset: int | None = None, *, end_offset: int | None = None,
-                     isolation: Isolation = "read_uncommitted", timeout: float | None = None,
-                     columns: Sequence[str] | None = None, include_control: bool = False
-                     ) -> AsyncFollower:
-        """`follow` for `async for`."""
-        tail = AsyncRangeTail(**self._following(start_offset, end_offset, isolation, timeout))
-        return AsyncFollower(tail, _options(columns, include_control))
-
-    def _following(self, start_offset: int | None, end_offset: int | None, isolation: Isolation,
-                   timeout: float | None) -> dict[str, Any]:
-        """The arguments of a tail."""
-        log, isolation = self._reads_as(isolation)
-        log.check_open()
-        check_isolation(isolation)
-        return {"log": log, "start_offset": log.log_end_offset if start_offset is None
-                else int64("start_offset", start_offset), "isolation": isolation,
-                "stop_offset": None if end_offset is None else int64("end_offset", end_offset),
-                "timeout": seconds("timeout", timeout)}
-
-
-class ReadableLog(ProcessBound, RecordReads):
+class ReadableLog(ProcessBound):
     """The methods of a UnifiedLog that change nothing. UnifiedLog creates the parts."""
 
     _has_lock = True
@@ -378,9 +313,6 @@ class ReadableLog(ProcessBound, RecordReads):
                          where.message_offset, where.segment_base_offset,
                          where.relative_position_in_segment)
 
-    def _reads_as(self, isolation: Isolation) -> tuple[ReadableLog, Isolation]:
-        return self, isolation
-
     def upper_bound(self, isolation: Isolation) -> LogOffsetMetadata:
         """The end of what a read with this isolation returns, with its position."""
         return self._reads.upper_bound(isolation)
@@ -478,7 +410,3 @@ class ReadableLog(ProcessBound, RecordReads):
         with self.lock:
             return state_without_files(self.producers, self.leader_epochs)
 
-
-def _options(columns: Sequence[str] | None, include_control: bool) -> DecodeOptions:
-    return DecodeOptions(DEFAULT_COLUMNS if columns is None else names("columns", columns),
-                         include_control=include_control)

@@ -26,6 +26,7 @@ from seglog.log.old_segments import OldSegments
 from seglog.log.topic_id import LogTopicId, topic_id_of
 from seglog.log.producer_state_manager import ProducerStateManager, ProducerStateManagerConfig
 from seglog.log.read import LogReads
+from seglog.log.record_reads import RecordReads
 from seglog.log.rolling import Rolling
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.active_segment import Records
@@ -40,6 +41,7 @@ from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.loaded import LoadedState
 from seglog.recovery.open_log import load_state
 from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.isolation import Isolation
 from seglog.storage.ownership import make_directories
 from seglog.storage.paths import DirectoryKind, parse_directory_name
 
@@ -49,7 +51,7 @@ _PUT_ASIDE: Final = (DirectoryKind.DELETED.value, DirectoryKind.STRAY.value)
 _CLIENT: Final = AppendOrigin.CLIENT  # a lookup in an enum takes as long as a call
 
 
-class UnifiedLog(ReadableLog):
+class UnifiedLog(ReadableLog, RecordReads):
     """A loaded log, open for writing.
 
     Any thread may call any method. One thread at a time changes the log, under `lock`, which is
@@ -138,6 +140,9 @@ class UnifiedLog(ReadableLog):
                             producer_id_expiration_ms=producer_id_expiration_ms,
                             clock=context.time.milliseconds)
         return load_unified_log(path, inputs, context=context, topic_id=topic_id)
+
+    def _reads_as(self, isolation: Isolation) -> tuple[UnifiedLog, Isolation]:
+        return self, isolation
 
     # ---- for the cleaner and the manager ------------------------------------------------------
 
