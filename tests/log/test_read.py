@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from seglog._native.batch import scan
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptRecordError, IllegalArgumentError, InvalidRecordError, KafkaStorageError,
@@ -19,7 +20,6 @@ from seglog.errors import (
 from seglog.log import readers
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.scheduler import MockTime
 from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.log.unified_log import UnifiedLog

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.following import RangeTail, SpanTail
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.unified_log import UnifiedLog
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.isolation import Isolation

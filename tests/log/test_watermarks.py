@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, OffsetOutOfRangeError
 from seglog.log.context import LogContext
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason

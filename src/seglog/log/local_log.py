@@ -12,12 +12,12 @@ from functools import partial
 from typing import NoReturn, TypeAlias
 
 from seglog._native.append import FastPath, LogEnd
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.log.context import LogContext
 from seglog.log.log_dir_failures import closed_error
 from seglog.log.follower_queue import Followers
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import LogReaders
 from seglog.log.scheduler import Time
 from seglog.log.active_segment import ActiveSegment

@@ -6,13 +6,12 @@ import os
 import struct
 from typing import Final
 
-from seglog._native.fetch import FetchDataInfo
+from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata
 from seglog.arguments import int64
 from seglog.errors import (
     CorruptDataError, CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError, SeglogError,
 )
 from seglog.log.local_log import LocalLog
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import OpenSegment, SegmentView
 from seglog.model import AbortedTxn
 from seglog.recovery.loader_failures import CorruptRecord, LoaderFailure

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.batch import ATTRIBUTE_CONTROL
+from seglog._native.fetch import LogOffsetMetadata
 from seglog._native.producers import Origin, Verdict
 from seglog.errors import (
     IllegalArgumentError, InvalidProducerEpochError, InvalidTxnStateError,
     OutOfOrderSequenceError, SeglogError, TransactionCoordinatorFencedError,
 )
 from seglog.log.append_info import AppendOrigin
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.verification_guard import VerificationGuard, VerificationStateEntry, next_guard
 from seglog.model import BatchMetadata, CompletedTxn, ProducerStateEntry, TopicPartition
 from seglog.recovery.loading_producers import LoadingProducers

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from seglog._native.fetch import FetchDataInfo
+from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata
 from seglog.errors import OffsetOutOfRangeError, SeglogError
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import SegmentView
 from seglog.log.watermarks import Watermarks
 from seglog.storage.isolation import Isolation, check_isolation

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from seglog._native.fetch import LogOffsetMetadata
 from seglog._native.log_lock import LogLock
 from seglog._native.batch import scan
 from seglog.arguments import int64
@@ -17,7 +18,6 @@ from seglog.log.follower_queue import Followers
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.old_segments import OldSegments
 from seglog.log.topic_id import LogTopicId
 from seglog.log.producer_state_manager import ProducerStateManager

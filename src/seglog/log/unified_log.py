@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from seglog import arguments
 from seglog._native.append import fast_path_first
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.arguments import INT32_MIN, directory_path, int32, int64, integer, shown
 from seglog.config import LogConfig
 from seglog.forks import ending
@@ -21,7 +22,6 @@ from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
 from seglog.log.readable_log import ReadableLog
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.old_segments import OldSegments
 from seglog.log.topic_id import LogTopicId, topic_id_of
 from seglog.log.producer_state_manager import ProducerStateManager, ProducerStateManagerConfig

@@ -6,11 +6,11 @@ import enum
 import logging
 from typing import Final
 
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.errors import IllegalArgumentError, OffsetOutOfRangeError
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.recovery.loaded import LoadedState
 

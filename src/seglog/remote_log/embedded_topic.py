@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.arrow.batch_bytes import decode_chunk
 from seglog.errors import (
     CorruptDataError, CorruptRecordError, KafkaStorageError, OffsetOutOfRangeError,
     RemoteStorageError, RetriableRemoteStorageError, SeglogError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.scheduler import Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from functools import partial
 
+from seglog._native.fetch import LogOffsetMetadata
 from seglog.errors import OffsetOutOfRangeError, RemoteReadTimeoutError, SeglogError
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.read import FetchDataInfo
 from seglog.log.stats import LogMetrics
 from seglog.log.unified_log import UnifiedLog

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
 from seglog._native.batch import scan
-from seglog._native.fetch import FetchDataInfo
+from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata
 from seglog.arrow.batch_bytes import decode_chunk
 from seglog.errors import (
     CorruptRecordError, OffsetOutOfRangeError, RemoteResourceNotFoundError,
 )
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.remote_log.index_cache import RemoteIndexCache
