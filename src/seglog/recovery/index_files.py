@@ -15,6 +15,7 @@ from typing import Final
 
 from seglog._native.index import search_entries
 from seglog._native.window import WindowSource
+from seglog.java.numbers import wrap_int64
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import InvalidOffset, LoaderFailure
@@ -29,13 +30,6 @@ TXN_ENTRY: Final = struct.Struct(">hqqqq")      # version, producer id, first, l
 
 _TIMESTAMP_BYTES = 8
 _CHUNK_ENTRIES = 4096
-_INT64 = 1 << 64
-
-
-def _wrap(offset: int) -> int:
-    """Wraps as Java's long: hostile entries overflow there too."""
-    offset &= _INT64 - 1
-    return offset - _INT64 if offset >> 63 else offset
 
 
 class _IndexFile:
@@ -89,7 +83,7 @@ class _IndexFile:
     def _relative(self, offset: int) -> int:
         """The distance from the base offset, which an entry holds in 32 bits. Raises
         LoaderFailure."""
-        distance = _wrap(offset - self.base_offset)
+        distance = wrap_int64(offset - self.base_offset)
         if not 0 <= distance < 1 << 31:
             raise LoaderFailure("IndexOffsetOverflowException", f"Integer overflow for offset: "
                                 f"{offset} ({os.path.abspath(self.disk.path)}/{self.name})",
@@ -153,7 +147,7 @@ class OffsetIndexFile(_IndexFile):
         self.open()
         if not self.entries:
             return self.base_offset
-        return _wrap(self.base_offset + self._read(self.entries - 1)[0])
+        return wrap_int64(self.base_offset + self._read(self.entries - 1)[0])
 
     @property
     def is_full(self) -> bool:
@@ -195,7 +189,7 @@ class TimeIndexFile(_IndexFile):
         if not self.entries:
             return TimestampOffset(-1, self.base_offset)
         timestamp, offset = self._read(self.entries - 1)
-        return TimestampOffset(timestamp, _wrap(self.base_offset + offset))
+        return TimestampOffset(timestamp, wrap_int64(self.base_offset + offset))
 
     def truncate_to(self, offset: int) -> None:
         """Keeps the entries with an offset below `offset`."""

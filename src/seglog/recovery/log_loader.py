@@ -110,11 +110,10 @@ class LogLoader:
             self.disk.write_epochs(self.epochs)
 
     def unflushed(self) -> list[int]:
-        """The segments that recoverLog recovers."""
-        inputs = self.inputs
-        if inputs.clean_shutdown or inputs.is_deleted or inputs.recovery_point == OFFSET_MAX:
-            return []
-        return self.segments.bases(self.segments.rows(inputs.recovery_point, OFFSET_MAX))
+        """The segments that recoverLog recovers: those below Long.MAX_VALUE."""
+        first = self.inputs.first_scanned(self.segments.base_offsets)
+        rest = self.segments.bases(range(first, len(self.segments)))
+        return [base for base in rest if base < OFFSET_MAX]
 
     # ---- pass four ----------------------------------------------------------------------------
 
