@@ -131,6 +131,5 @@ def test_a_segment_that_a_broker_writes_is_verified_to_its_end(
         return found
 
     monkeypatch.setattr(segment_verification, "scan_file", scanned)
-    check = segment_verification.verify_segment(
-        str(tmp_path), 0, offset_index=False, time_index=False)
+    check = segment_verification.verify_segment(str(tmp_path), 0, 0)
     assert ([one.code for one in check.findings][:1], check.batch_count) == (codes, batches)

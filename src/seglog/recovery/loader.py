@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from seglog._native.scan import (
-    HAS_INDEX, HAS_TIME_INDEX, PartitionListing, SegmentChecks, list_partition,
-)
+from seglog._native.scan import PartitionListing, SegmentChecks, list_partition
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener, NullListener
@@ -256,5 +254,4 @@ def _verify_tasks(plans: dict[str, PartitionPlan]) -> Iterator[_VerifyTask]:
 
 
 def _verify_one(name: str, path: str, base: int, flags: int) -> tuple[str, SegmentCheck]:
-    return name, verify_segment(path, base, offset_index=bool(flags & HAS_INDEX),
-                                time_index=bool(flags & HAS_TIME_INDEX))
+    return name, verify_segment(path, base, flags)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from seglog._native.batch import find_batch, scan_file
 from seglog._native.index import OffsetIndexView, TimeIndexView
+from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX
 from seglog._native.status import Status
 from seglog.errors import SeglogError
 from seglog.recovery.claims import claims_after
@@ -45,11 +46,10 @@ class SegmentCheck:
     next_offset: int | None = None
 
 
-def verify_segment(path: str, base_offset: int, *, offset_index: bool, time_index: bool
-                   ) -> SegmentCheck:
-    """Reads a segment of the partition directory `path`. Bad bytes are findings, and so is a file
-    that vanished."""
-    index = _IndexAgainstLog(path, base_offset, offset_index, time_index)
+def verify_segment(path: str, base_offset: int, flags: int) -> SegmentCheck:
+    """Reads a segment of the partition directory `path`, whose `flags` (HAS_INDEX, ...) are those
+    of the listing. Bad bytes are findings, and so is a file that vanished."""
+    index = _IndexAgainstLog(path, base_offset, flags)
     name = file_name(base_offset, FileKind.LOG)
     return _verify(os.path.join(path, name), 0, None, base_offset, index,
                    {"directory": os.path.basename(path), "file": name})
@@ -58,7 +58,7 @@ def verify_segment(path: str, base_offset: int, *, offset_index: bool, time_inde
 def verify_extent(extent: Extent, base_offset: int, directory: str) -> SegmentCheck:
     """Reads the batches of a segment whose bytes are in `extent`, but no index. Positions in its
     findings are those of the segment."""
-    index = _IndexAgainstLog(directory, base_offset, False, False)
+    index = _IndexAgainstLog(directory, base_offset, 0)
     check = _verify(extent.path, extent.start, extent.end, base_offset, index,
                     {"directory": directory, "file": file_name(base_offset, FileKind.LOG)})
     check.findings = [one if one.position is None else
@@ -170,14 +170,14 @@ class _IndexAgainstLog:
     """Compares index entries with the batches: an entry must name a batch, and a time entry says
     that no record at or before its offset is younger (TimeIndex)."""
 
-    def __init__(self, path: str, base_offset: int, offset_index: bool, time_index: bool) -> None:
+    def __init__(self, path: str, base_offset: int, flags: int) -> None:
         self.directory, self.base_offset = os.path.basename(path), base_offset
         self.offsets = self._entries(
             OffsetIndexView(os.path.join(path, file_name(base_offset, FileKind.INDEX)),
-                            base_offset) if offset_index else None)
+                            base_offset) if flags & HAS_INDEX else None)
         self.times = self._entries(
             TimeIndexView(os.path.join(path, file_name(base_offset, FileKind.TIME_INDEX)),
-                          base_offset) if time_index else None)
+                          base_offset) if flags & HAS_TIME_INDEX else None)
         self.offset_good = np.zeros(len(self.offsets), bool)
         self.time_seen = np.zeros(len(self.times), bool)
         self.time_broken = np.zeros(len(self.times), bool)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, list_partition
+from seglog._native.scan import PartitionListing, list_partition
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
@@ -51,8 +51,7 @@ class SegmentsPiece:
 
     def check(self) -> list[SegmentCheck]:
         """Reads every segment. Bad bytes and missing files are findings."""
-        return [verify_segment(self.path, base, offset_index=bool(flags & HAS_INDEX),
-                               time_index=bool(flags & HAS_TIME_INDEX))
+        return [verify_segment(self.path, base, flags)
                 for base, flags in zip(self.base_offsets, self.flags, strict=True)]
 
     def add(self, checks: Iterable[SegmentCheck], verified: Verified) -> None:
