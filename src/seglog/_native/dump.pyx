@@ -25,7 +25,6 @@ cdef enum:
     GAPS = 1024
     # An index check reads one header per position.
     HEADER_WINDOW_SIZE = 128
-    CODEC_MASK = 0x07
 
 
 def java_utf8(const uint8_t[::1] data not None):
@@ -85,8 +84,8 @@ cdef class _Walker:
         cdef size_t size
         cdef bytes packed = _bytes(walk.payload, <int64_t>walk.payload_size)
         try:
-            payload = self._decompress(walk.batch.attributes & CODEC_MASK, walk.batch.magic,
-                                       packed, self._reusable)
+            payload = self._decompress(walk.batch.attributes & SLG_ATTRIBUTE_CODEC,
+                                       walk.batch.magic, packed, self._reusable)
         except CorruptDataError as cause:
             cause.file, cause.position = str(self._file), walk.batch.position
             raise

@@ -16,10 +16,9 @@ from seglog._native.status cimport check
 from seglog.errors import IllegalArgumentError
 
 cdef enum:
-    HEADER_BYTES = 61
     CAPACITY_FIRST = 1024
 
-BATCH_OVERHEAD = HEADER_BYTES
+BATCH_OVERHEAD = <int>SLG_BATCH_HEADER_SIZE
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
 
@@ -157,8 +156,8 @@ cdef class BatchEncoder:
             if self._batch.record_count == 0:
                 return b""
             return PyBytes_FromStringAndSize(
-                <const char *>self._batch.data + HEADER_BYTES,
-                <Py_ssize_t>self._batch.size - HEADER_BYTES)
+                <const char *>self._batch.data + SLG_BATCH_HEADER_SIZE,
+                <Py_ssize_t>self._batch.size - SLG_BATCH_HEADER_SIZE)
 
     cdef int32_t _last_offset_delta(self, int64_t last_offset) except? -1:
         # As Java's cast: a batch may say that it ends before it begins, and be written again.
@@ -188,16 +187,16 @@ cdef class BatchEncoder:
             fields.partition_leader_epoch = partition_leader_epoch
             owner = _take(payload, &data, &size)
             if payload is None:
-                data = self._batch.data + HEADER_BYTES
-                size = <int64_t>self._batch.size - HEADER_BYTES
-            if size > 0x7FFFFFFF - HEADER_BYTES:
-                self._error.expected, self._error.found = 0x7FFFFFFF, size + HEADER_BYTES
+                data = self._batch.data + SLG_BATCH_HEADER_SIZE
+                size = <int64_t>self._batch.size - SLG_BATCH_HEADER_SIZE
+            if size > 0x7FFFFFFF - SLG_BATCH_HEADER_SIZE:
+                self._error.expected, self._error.found = 0x7FFFFFFF, size + SLG_BATCH_HEADER_SIZE
                 check(SLG_ENCODE_SIZE, &self._error, None)
-            out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size + HEADER_BYTES)
-            memcpy(PyBytes_AS_STRING(out) + HEADER_BYTES, data, <size_t>size)
+            out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size + SLG_BATCH_HEADER_SIZE)
+            memcpy(PyBytes_AS_STRING(out) + SLG_BATCH_HEADER_SIZE, data, <size_t>size)
             slg_encode_seal(<uint8_t *>PyBytes_AS_STRING(out), &self._batch, &fields,
-                            <const uint8_t *>PyBytes_AS_STRING(out) + HEADER_BYTES, <size_t>size,
-                            _kernel)
+                            <const uint8_t *>PyBytes_AS_STRING(out) + SLG_BATCH_HEADER_SIZE,
+                            <size_t>size, _kernel)
             return out
 
     @property
@@ -226,4 +225,4 @@ cdef class BatchEncoder:
 
     @property
     def records_size(self):
-        return <int64_t>self._batch.size - HEADER_BYTES
+        return <int64_t>self._batch.size - SLG_BATCH_HEADER_SIZE

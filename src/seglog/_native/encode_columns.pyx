@@ -31,9 +31,6 @@ cdef extern from "Python.h":
     void set_size "Py_SET_SIZE"(PyVarObject *data, Py_ssize_t size) noexcept
     void Py_XDECREF(PyObject *data) noexcept
 
-cdef enum:
-    HEADER_BYTES = 61
-
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
 
@@ -257,24 +254,25 @@ cdef class ColumnEncoder:
     cdef bytes _close_compressed(self):
         """Ends the open batch. Returns the span before it if the batch does not fit in."""
         cdef bytes span = None
-        cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
+        cdef bytes header = PyBytes_FromStringAndSize(NULL, SLG_BATCH_HEADER_SIZE)
         cdef bytes payload
-        view = PyMemoryView_FromMemory(<char *>self._records + HEADER_BYTES,
-                                       <Py_ssize_t>self._encoder.batch.size - HEADER_BYTES,
+        view = PyMemoryView_FromMemory(<char *>self._records + SLG_BATCH_HEADER_SIZE,
+                                       <Py_ssize_t>self._encoder.batch.size - SLG_BATCH_HEADER_SIZE,
                                        PyBUF_READ)
         try:
             payload = self._compress(view)
         finally:
             view.release()  # The next batch is written over these bytes.
-        if len(payload) > INT32_MAX - HEADER_BYTES:
-            raise IllegalArgumentError(f"a batch of {len(payload) + HEADER_BYTES} bytes, above "
-                                       f"the largest of {INT32_MAX}")
-        if 0 < self._span_bytes < self._parts_size + HEADER_BYTES + len(payload):
+        if len(payload) > INT32_MAX - SLG_BATCH_HEADER_SIZE:
+            raise IllegalArgumentError(
+                f"a batch of {len(payload) + SLG_BATCH_HEADER_SIZE} bytes, above the largest of "
+                f"{INT32_MAX}")
+        if 0 < self._span_bytes < self._parts_size + SLG_BATCH_HEADER_SIZE + len(payload):
             span = self._take_parts()
         slg_encoder_close(&self._encoder, <uint8_t *>PyBytes_AS_STRING(header),
                           <const uint8_t *>PyBytes_AS_STRING(payload), <size_t>len(payload))
         self._parts += (header, payload)
-        self._parts_size += HEADER_BYTES + len(payload)
+        self._parts_size += SLG_BATCH_HEADER_SIZE + len(payload)
         return span
 
     cdef bytes _take_parts(self):

@@ -11,10 +11,6 @@ from seglog._native.capi_index cimport *
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
-cdef enum:
-    OFFSET_ENTRY = 8
-    TIME_ENTRY = 12
-
 
 @cython.final
 cdef class IndexRebuild:
@@ -41,17 +37,17 @@ cdef class IndexRebuild:
         if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
             raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
         count = len(batches)
-        offsets = np.empty(count * OFFSET_ENTRY, np.uint8)
-        times = np.empty(count * TIME_ENTRY, np.uint8)
+        offsets = np.empty(count * SLG_OFFSET_ENTRY_SIZE, np.uint8)
+        times = np.empty(count * SLG_TIME_ENTRY_SIZE, np.uint8)
         rows, offsets_at, times_at = (array.ctypes.data for array in (batches, offsets, times))
         self._before = self._state
         with nogil:
             self._status = slg_rebuild_feed(&self._state, <const slg_batch *>rows, count,
                                             <uint8_t *>offsets_at, <uint8_t *>times_at, &taken,
                                             &self._error)
-        self._offsets.append(offsets[:OFFSET_ENTRY * (
+        self._offsets.append(offsets[:SLG_OFFSET_ENTRY_SIZE * (
             self._state.offset_entries - self._before.offset_entries)].tobytes())
-        self._times.append(times[:TIME_ENTRY * (
+        self._times.append(times[:SLG_TIME_ENTRY_SIZE * (
             self._state.time_entries - self._before.time_entries)].tobytes())
         return taken
 
@@ -66,11 +62,11 @@ cdef class IndexRebuild:
 
     def finish(self):
         """Adds the final entry of the time index. Returns whether it could."""
-        cdef uint8_t entry[TIME_ENTRY]
+        cdef uint8_t entry[SLG_TIME_ENTRY_SIZE]
         cdef size_t written
         self._status = slg_rebuild_finish(&self._state, entry, &written, &self._error)
         if written:
-            self._times.append((<const char *>entry)[:TIME_ENTRY])
+            self._times.append((<const char *>entry)[:SLG_TIME_ENTRY_SIZE])
         return self._status == SLG_OK
 
     @property
