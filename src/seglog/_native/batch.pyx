@@ -5,7 +5,7 @@ import numpy as np
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, uintptr_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc
 
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
@@ -86,19 +86,13 @@ cdef class BatchColumns:
 
     def __arrow_c_schema__(self):
         cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
-        if schema == NULL or not slg_export_batch_schema(schema):
-            free(schema)
-            raise MemoryError("no memory for an Arrow schema")
-        return wrap_schema(schema)
+        return wrap_schema(schema, schema != NULL and slg_export_batch_schema(schema))
 
     def __arrow_c_array__(self, requested_schema=None):
         cdef uintptr_t address = self.batches.ctypes.data
         cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
-        if array == NULL or not slg_export_batches(<const slg_batch *>address,
-                                                   <size_t>len(self.batches), array):
-            free(array)
-            raise MemoryError("no memory for an Arrow array")
-        return self.__arrow_c_schema__(), wrap_array(array)
+        return self.__arrow_c_schema__(), wrap_array(array, array != NULL and slg_export_batches(
+            <const slg_batch *>address, <size_t>len(self.batches), array))
 
     def __repr__(self):
         return f"<BatchColumns {len(self.batches)} batches of {self.file}>"

@@ -32,5 +32,5 @@ cdef class RecordColumns:
 
 cdef RecordColumns wrap_columns(slg_columns *columns, Projection projection)
 # Capsules of the Arrow C data interface, which own their structs.
-cdef object wrap_schema(ArrowSchema *schema)
-cdef object wrap_array(ArrowArray *array)
+cdef object wrap_schema(ArrowSchema *schema, bint is_made)
+cdef object wrap_array(ArrowArray *array, bint is_made)

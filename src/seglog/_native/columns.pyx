@@ -80,11 +80,8 @@ cdef class Projection:
 
     cdef object schema(self):
         cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
-        if schema == NULL or not slg_export_schema(self.layout, self.order, self.count,
-                                                   schema):
-            free(schema)
-            raise MemoryError("no memory for an Arrow schema")
-        return wrap_schema(schema)
+        return wrap_schema(schema, schema != NULL and slg_export_schema(
+            self.layout, self.order, self.count, schema))
 
 
 cdef void _free_schema(object capsule) noexcept:
@@ -101,11 +98,19 @@ cdef void _free_array(object capsule) noexcept:
     free(array)
 
 
-cdef object wrap_schema(ArrowSchema *schema):
+cdef object wrap_schema(ArrowSchema *schema, bint is_made):
+    """A capsule with a schema from calloc. MemoryError unless C made one there."""
+    if not is_made:
+        free(schema)
+        raise MemoryError("no memory for an Arrow schema")
     return PyCapsule_New(schema, b"arrow_schema", _free_schema)
 
 
-cdef object wrap_array(ArrowArray *array):
+cdef object wrap_array(ArrowArray *array, bint is_made):
+    """The same for an array."""
+    if not is_made:
+        free(array)
+        raise MemoryError("no memory for an Arrow array")
     return PyCapsule_New(array, b"arrow_array", _free_array)
 
 
@@ -185,11 +190,8 @@ cdef class RecordColumns:
     def __arrow_c_array__(self, requested_schema=None):
         # The protocol lets a producer ignore a requested schema that it cannot serve.
         cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
-        if array == NULL or not slg_export_columns(self.set, self.projection.order,
-                                                   self.projection.count, array):
-            free(array)
-            raise MemoryError("no memory for an Arrow array")
-        return self.projection.schema(), wrap_array(array)
+        return self.projection.schema(), wrap_array(array, array != NULL and slg_export_columns(
+            self.set, self.projection.order, self.projection.count, array))
 
     def to_pylists(self):
         """Each column as a list: ints, bytes or None, and lists of (key, value) for headers."""
