@@ -322,7 +322,7 @@ def test_bytes_that_are_not_there(manager: ProducerStateManager) -> None:
         lying["position"], lying["size"] = position, size
         with pytest.raises((SeglogError, ValueError)):
             manager.analyze(lying, records, origin=AppendOrigin.REPLICATION)
-    with pytest.raises(ValueError, match="wrong type"):
+    with pytest.raises(ValueError, match="rows of BATCH_DTYPE"):
         manager.analyze(np.zeros(1), records, origin=CLIENT)
 
 

@@ -214,7 +214,7 @@ def test_the_table_alone() -> None:
     before = shared.to_numpy()
     assert shared.end_transaction(1, 0, 11, 0, 5) == (5, 12, False)
     assert np.array_equal(shared.to_numpy(), before)
-    with pytest.raises(ValueError, match="wrong type"):
+    with pytest.raises(ValueError, match="rows of BATCH_DTYPE"):
         table.apply(np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="behind"):
         table.apply(np.zeros(2, BATCH_DTYPE), 3)

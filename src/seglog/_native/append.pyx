@@ -8,17 +8,17 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_CheckExact
-from libc.stdint cimport INT64_MAX, uintptr_t
+from libc.stdint cimport INT64_MAX
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport clockid_t
 
 from seglog._native.capi cimport *
+from seglog._native.batch cimport batches_of
 from seglog._native.capi_append cimport *
 from seglog._native.log_lock cimport LogLock
 from seglog._native.producers cimport ProducerTable
 from seglog._native.status cimport check
 
-from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 from seglog.errors import IllegalStateError
 
 cdef extern from *:
@@ -259,19 +259,17 @@ cdef class SegmentWriter:
         cdef slg_status status
         cdef slg_index_refusal refusal = SLG_INDEX_TAKES
         cdef size_t row = 0, count = len(batches)
-        cdef uintptr_t rows
+        cdef const slg_batch *rows
         if self._writer.log_fd < 0:
             raise ValueError("the segment is closed")
-        if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
-            raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
-        rows = batches.ctypes.data
+        rows = batches_of(batches)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if end is not None:
                 _require_end(end, first_offset)
             with nogil:
                 status = slg_segment_append(&self._writer, <const uint8_t *>view.buf,
-                                            <size_t>view.len, <const slg_batch *>rows, count,
+                                            <size_t>view.len, rows, count,
                                             &refusal, &row, &error)
             check(status, &error, self._log_path)
             if end is not None and refusal == SLG_INDEX_TAKES:

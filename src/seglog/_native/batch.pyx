@@ -35,6 +35,15 @@ ATTRIBUTE_DELETE_HORIZON = SLG_ATTRIBUTE_DELETE_HORIZON
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
+
+cdef slg_batch *batches_of(object rows) except? NULL:
+    cdef uintptr_t address
+    if rows.dtype != BATCH_DTYPE or not rows.flags.c_contiguous:
+        raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+    address = rows.ctypes.data
+    return <slg_batch *>address
+
+
 # A scan of headers skips the payloads. A scan with checksums reads everything, in pieces that stay
 # in L2 between the copy out of the page cache and the checksum.
 cdef enum:
@@ -89,10 +98,9 @@ cdef class BatchColumns:
         return wrap_schema(schema, schema != NULL and slg_export_batch_schema(schema))
 
     def __arrow_c_array__(self, requested_schema=None):
-        cdef uintptr_t address = self.batches.ctypes.data
         cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
         return self.__arrow_c_schema__(), wrap_array(array, array != NULL and slg_export_batches(
-            <const slg_batch *>address, <size_t>len(self.batches), array))
+            batches_of(self.batches), <size_t>len(self.batches), array))
 
     def __repr__(self):
         return f"<BatchColumns {len(self.batches)} batches of {self.file}>"

@@ -3,13 +3,12 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t
 
+from seglog._native.batch cimport batches_of
 from seglog._native.capi cimport *
 from seglog._native.capi_clean cimport *
 from seglog._native.codec_view cimport view_of
-
-from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef enum:
     PLAIN_BYTES_FIRST = 262144          # room for the blocks of lz4 and snappy
@@ -122,13 +121,10 @@ cdef class BatchKeys:
 
 
 cdef const slg_batch *rows_of(object rows, Py_ssize_t row) except NULL:
-    cdef uintptr_t address
-    if rows.dtype != _BATCH_DTYPE or not rows.flags.c_contiguous:
-        raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+    cdef const slg_batch *found = batches_of(rows)
     if not 0 <= row <= len(rows) or not len(rows):
         raise IndexError("no such batch")
-    address = rows.ctypes.data
-    return <const slg_batch *>address
+    return found
 
 
 cdef int check_rows(const slg_batch *batches, size_t row, size_t count, Py_ssize_t size) except -1:

@@ -10,11 +10,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
+from seglog._native.batch cimport batches_of
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
 from seglog._native.status cimport check
-
-from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
 PRODUCER_BATCHES = SLG_PRODUCER_BATCHES
 PRODUCER_BATCH_DTYPE = np.dtype([
@@ -79,8 +78,11 @@ cdef class ProducerTable:
     def load(self, producers):
         """Adds rows of PRODUCER_DTYPE from a snapshot; the last row of an id counts."""
         cdef slg_error error
-        cdef uintptr_t rows = _address(producers, PRODUCER_DTYPE)
+        cdef uintptr_t rows
         cdef size_t i
+        if producers.dtype != PRODUCER_DTYPE or not producers.flags.c_contiguous:
+            raise ValueError("producers are rows of PRODUCER_DTYPE, one behind the other")
+        rows = producers.ctypes.data
         if np.any(producers["batch_count"] < 0) or np.any(
                 producers["batch_count"] > PRODUCER_BATCHES):
             raise ValueError(f"a producer has 0 to {PRODUCER_BATCHES} batches")
@@ -98,13 +100,13 @@ cdef class ProducerTable:
         cdef slg_status status = SLG_FULL
         cdef slg_marker markers[MARKERS]
         cdef size_t taken, ended, i, row = start, count = len(batches)
-        cdef uintptr_t rows = _address(batches, _BATCH_DTYPE)
+        cdef const slg_batch *rows = batches_of(batches)
         if start > count:
             raise ValueError("start is behind the last batch")
         aborted = []
         while status == SLG_FULL:
             with nogil:
-                status = slg_producers_apply(&self._state, fd, <const slg_batch *>rows + row,
+                status = slg_producers_apply(&self._state, fd, rows + row,
                                              count - row, &taken, markers, MARKERS, &ended,
                                              &error)
             row += taken
@@ -223,7 +225,7 @@ cdef class ProducerTable:
         cdef slg_error error
         cdef slg_append_rules rules = _rules(origin, transaction_version, guard, segment_base,
                                              segment_position)
-        cdef uintptr_t rows = _address(batches, _BATCH_DTYPE)
+        cdef const slg_batch *rows = batches_of(batches)
         cdef size_t count = len(batches), size = 0
         cdef const uint8_t *at = NULL
         cdef slg_status status
@@ -231,7 +233,7 @@ cdef class ProducerTable:
             size, at = data.shape[0], &data[0]
         rules.log_fd = log_fd
         with nogil:
-            status = slg_span_check(&self._span, &self._state, &rules, <const slg_batch *>rows,
+            status = slg_span_check(&self._span, &self._state, &rules, rows,
                                     count, at, size, &error)
         check(status, &error, None)
         return self._judged()
@@ -243,13 +245,13 @@ cdef class ProducerTable:
         cdef slg_error error
         cdef slg_marker marker
         cdef slg_append_rules rules = _rules(origin, transaction_version, -1, -1, -1)
-        cdef uintptr_t rows = _address(batches, _BATCH_DTYPE)
+        cdef const slg_batch *rows = batches_of(batches)
         if self._span.row >= <size_t>len(batches):
             raise ValueError("the span stands behind the last batch")
         marker.coordinator_epoch, marker.timestamp = coordinator_epoch, timestamp
         marker.is_abort = is_abort
         check(slg_span_marker(&self._span, &self._state, &rules,
-                              <const slg_batch *>rows + self._span.row,
+                              rows + self._span.row,
                               NULL if is_empty else &marker, &error), &error, None)
         return self._judged()
 
@@ -319,9 +321,3 @@ cdef _copied(const slg_producer *all, size_t count):
     if count:
         memcpy(<void *><uintptr_t>producers.ctypes.data, all, count * sizeof(slg_producer))
     return producers
-
-
-cdef uintptr_t _address(rows, dtype) except? 0:
-    if rows.dtype != dtype or not rows.flags.c_contiguous:
-        raise ValueError("rows are of the wrong type, or not one behind the other")
-    return rows.ctypes.data

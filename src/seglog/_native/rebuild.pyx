@@ -5,11 +5,10 @@ import numpy as np
 cimport cython
 from libc.stdint cimport uintptr_t
 
+from seglog._native.batch cimport batches_of
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
 from seglog._native.capi_index cimport *
-
-from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
 
 @cython.final
@@ -32,17 +31,16 @@ cdef class IndexRebuild:
 
     def feed(self, batches):
         """Takes BATCH_DTYPE rows. Returns how many it took; `status` says why not all."""
-        cdef uintptr_t rows, offsets_at, times_at
+        cdef const slg_batch *rows = batches_of(batches)
+        cdef uintptr_t offsets_at, times_at
         cdef size_t count, taken = 0
-        if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
-            raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
         count = len(batches)
         offsets = np.empty(count * SLG_OFFSET_ENTRY_SIZE, np.uint8)
         times = np.empty(count * SLG_TIME_ENTRY_SIZE, np.uint8)
-        rows, offsets_at, times_at = (array.ctypes.data for array in (batches, offsets, times))
+        offsets_at, times_at = offsets.ctypes.data, times.ctypes.data
         self._before = self._state
         with nogil:
-            self._status = slg_rebuild_feed(&self._state, <const slg_batch *>rows, count,
+            self._status = slg_rebuild_feed(&self._state, rows, count,
                                             <uint8_t *>offsets_at, <uint8_t *>times_at, &taken,
                                             &self._error)
         self._offsets.append(offsets[:SLG_OFFSET_ENTRY_SIZE * (

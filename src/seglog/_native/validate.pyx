@@ -10,6 +10,7 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from seglog._native.batch cimport batches_of
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
 from seglog._native.capi_columns cimport slg_encode_add, slg_encode_record
@@ -70,13 +71,10 @@ class RecordSource(enum.IntEnum):
 
 
 cdef slg_batch *_row(object batches, Py_ssize_t row) except NULL:
-    cdef uintptr_t address
-    if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
-        raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+    cdef slg_batch *rows = batches_of(batches)
     if not 0 <= row < len(batches):
         raise IndexError("no such batch")
-    address = batches.ctypes.data
-    return <slg_batch *>address + row
+    return rows + row
 
 
 @cython.final
