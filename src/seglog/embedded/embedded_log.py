@@ -28,7 +28,7 @@ from seglog.errors import (
     ForkedProcessError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
 )
 from seglog.forks import ProcessBound, ending
-from seglog.log.batch_builder import Headers, RecordBatchBuilder, batch_of_one, check_bytes
+from seglog.log.batch_builder import Headers, batch_of_one, check_bytes
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
 from seglog.log.record_reads import AsyncFollower, Follower, RecordReads
@@ -255,20 +255,14 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         """Batches, as many at a time as are written at once."""
         span: list[bytes] = []
         size = 0
-        for batch in self._batches(records):
+        for builder in build_batches(records, self._codec, self._batch_bytes, self._now()):
+            batch = builder.build()
             if size + len(batch) > self._span_bytes:
                 yield b"".join(span)
                 span, size = [], 0
             span.append(batch)
             size += len(batch)
         yield b"".join(span)
-
-    def _batches(self, records: Iterable[Any]) -> Iterator[bytes]:
-        for builder in build_batches(records, self._builder, self._now()):
-            yield builder.build()
-
-    def _builder(self) -> RecordBatchBuilder:
-        return RecordBatchBuilder(codec=self._codec, write_limit=self._batch_bytes)
 
     def append_columns(self, data: Any) -> range:
         """Appends the rows of Arrow data (a table or a stream of any library) or of a mapping of
