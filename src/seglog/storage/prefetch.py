@@ -12,14 +12,18 @@ from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Self
 
-from seglog._native.columns import RecordColumns
+from seglog._native.columns import ColumnPool, RecordColumns
+from seglog._native.records import RecordDecoder
 from seglog.forks import ProcessBound, ending
+from seglog.storage.log_store import Source
 from seglog.storage.ranges import LogGap, LogRange
 
-__all__ = ["Ending", "Prefetch"]
+__all__ = ["Decoders", "Ending", "Prefetch"]
 
 #: A forked child has none of the threads, so it cannot continue their work.
 _CALLED = "stream that decodes ahead"
+#: Bytes of columns that a thread hands over at a time: half a range of uncompressed records.
+_HAND_OVER_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -31,6 +35,37 @@ class Ending:
     is_sound: bool = True
     kind: str = "end"
     gaps: list[LogGap] = field(default_factory=list)
+
+
+class Decoders:
+    """The decoders of one stream, each used by one thread at a time, for one range after another.
+
+    With threads they hand over some MiB at once, because taking the GIL back is expensive.
+    """
+
+    def __init__(self, make: Callable[[Source, LogRange, ColumnPool], RecordDecoder],
+                 batch_bytes: int, threads: int) -> None:
+        self._make = make
+        # Enough for the ranges in flight: fresh memory costs more than decoding into it.
+        self._pool = ColumnPool(keep=6 * (threads + 1))
+        self._idle: list[RecordDecoder] = []
+        self.hand_over_bytes = max(1, min(_HAND_OVER_BYTES, batch_bytes // 2) if threads else 1)
+
+    def take(self, source: Source, planned: LogRange) -> RecordDecoder:
+        """A decoder, preferably one that has memory."""
+        try:
+            decoder = self._idle.pop()
+        except IndexError:
+            return self._make(source, planned, self._pool)
+        decoder.restart(
+            source, planned.start, planned.end, start_offset=planned.start_offset,
+            end_offset=planned.end_offset, base_offset=planned.base_offset,
+            aborted=planned.aborted or None, file=planned.file)
+        return decoder
+
+    def release(self, decoder: RecordDecoder) -> None:
+        """Returns a decoder for the next range."""
+        self._idle.append(decoder)
 
 
 #: Decodes a range: yields lists of column sets.

@@ -5,36 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from typing import Protocol
 
 from seglog._native.batch import scan_file
 from seglog._native.columns import RecordColumns
-from seglog._native.records import RecordDecoder
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.forks import SurvivesFork
-from seglog.storage.log_store import Readable, Source
-from seglog.storage.prefetch import Ending
+from seglog.storage.log_store import Readable
+from seglog.storage.prefetch import Decoders, Ending
 from seglog.storage.ranges import LogGap, LogRange, Opened
 from seglog.storage.salvage import SegmentExtent, Salvage, Surveys
 
-__all__ = ["Decoders", "GapList", "decode_skipping"]
+__all__ = ["GapList", "decode_skipping"]
 
 _log = logging.getLogger("seglog.read")
 
 #: Error codes for damage inside a batch with a valid CRC begin with these.
 _INSIDE = ("record_", "legacy_", "codec_")
-
-
-class Decoders(Protocol):
-    """A pool of decoders."""
-
-    hand_over_bytes: int
-
-    def take(self, source: Source, planned: LogRange) -> RecordDecoder:
-        """A decoder for a range."""
-
-    def release(self, decoder: RecordDecoder) -> None:
-        """Returns a decoder to the pool."""
 
 
 class GapList(SurvivesFork):

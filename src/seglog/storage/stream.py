@@ -26,7 +26,7 @@ from seglog.storage import codecs
 from seglog.storage.batches import header_columns
 from seglog.storage.log_store import LOCAL, Files, Source
 from seglog.storage.isolation import Damage
-from seglog.storage.prefetch import Ending, Prefetch
+from seglog.storage.prefetch import Decoders, Ending, Prefetch
 from seglog.storage.ranges import LogGap, LogRange, Opened, check_torn
 from seglog.storage.salvage import Surveys
 from seglog.storage.skipping import GapList, decode_skipping
@@ -38,8 +38,6 @@ __all__ = ["ColumnStream", "DecodeOptions", "Layout", "OnDamage", "Pass", "Plan"
 #: columns of a larger one leave the cache before they are read. Two threads read 1.36 times as fast
 #: as one at 4 MiB, 1.5 at 8, and no faster at 16.
 RANGE_BYTES = 8 * 1024 * 1024
-#: Bytes of columns that a thread hands over at a time: half a range of uncompressed records.
-HAND_OVER_BYTES = 4 * 1024 * 1024
 #: The decoder's own bound of the rows, and of the bytes, of one set of columns.
 _SET_MAX = 1 << 30
 
@@ -128,7 +126,8 @@ def decode_range(planned: LogRange, options: DecodeOptions | None = None, *,
                                      gaps=GapList(on_gap))
         return
     ending = Ending()
-    decoders = _Decoders(options or DecodeOptions(), 0)
+    options = options or DecodeOptions()
+    decoders = Decoders(options.decoder, options.batch_bytes, threads=0)
     yield from chain.from_iterable(_decode(planned, decoders, Plan(iter(()), opened), ending))
     if not ending.is_sound:
         _check_end(planned, ending.position, ending.kind, opened, on_gap)
@@ -166,38 +165,7 @@ def _check_end(planned: LogRange, position: int, kind: str, opened: Opened,
         on_gap(LogGap(kind, planned.file, position, planned.end - position))
 
 
-class _Decoders:
-    """The decoders of one stream, each used by one thread at a time, for one range after another.
-
-    With threads they hand over some MiB at once, because taking the GIL back is expensive.
-    """
-
-    def __init__(self, options: DecodeOptions, threads: int) -> None:
-        self._options = options
-        # Enough for the ranges in flight: fresh memory costs more than decoding into it.
-        self._pool = ColumnPool(keep=6 * (threads + 1))
-        self._idle: list[RecordDecoder] = []
-        self.hand_over_bytes = max(
-            1, min(HAND_OVER_BYTES, options.batch_bytes // 2) if threads else 1)
-
-    def take(self, source: Source, planned: LogRange) -> RecordDecoder:
-        """A decoder, preferably one that has memory."""
-        try:
-            decoder = self._idle.pop()
-        except IndexError:
-            return self._options.decoder(source, planned, self._pool)
-        decoder.restart(
-            source, planned.start, planned.end, start_offset=planned.start_offset,
-            end_offset=planned.end_offset, base_offset=planned.base_offset,
-            aborted=planned.aborted or None, file=planned.file)
-        return decoder
-
-    def release(self, decoder: RecordDecoder) -> None:
-        """Returns a decoder for the next range."""
-        self._idle.append(decoder)
-
-
-def _decode(planned: LogRange, decoders: _Decoders, plan: Plan, ending: Ending
+def _decode(planned: LogRange, decoders: Decoders, plan: Plan, ending: Ending
             ) -> Iterator[list[RecordColumns]]:
     check_unchanged = plan.check_unchanged
     with (plan.opened(planned) as handle,
@@ -357,7 +325,7 @@ class _Source:
     def __init__(self, options: DecodeOptions, plan: Plan,
                  on_gap: Callable[[LogGap], None], threads: int, surveys: Surveys | None) -> None:
         self._plan, self._on_gap = plan, on_gap
-        self._decoders = _Decoders(options, threads)
+        self._decoders = Decoders(options.decoder, options.batch_bytes, threads)
         self._surveys = None
         if options.on_damage == "skip":
             self._surveys = surveys or Surveys(check_crcs=options.check_crcs)
