@@ -115,7 +115,7 @@ def _parse(name: str, kind: Kind, value: object) -> Any:
 
 # --- validators: each returns the value to use ---------------------------------------------------
 
-def at_least(minimum: int) -> Check:
+def at_least(minimum: float) -> Check:
     """Kafka: Range.atLeast."""
     def check(name: str, value: Any) -> Any:
         if value < minimum:
@@ -124,7 +124,7 @@ def at_least(minimum: int) -> Check:
     return check
 
 
-def between(minimum: int, maximum: int) -> Check:
+def between(minimum: float, maximum: float) -> Check:
     """Kafka: Range.between."""
     def check(name: str, value: Any) -> Any:
         if value > maximum:

@@ -6,21 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from seglog.config.definition import Config, Kind, at_least, invalid, non_empty, setting
+from seglog.config.definition import Config, Kind, at_least, between, non_empty, setting
+from seglog.config.log import LONG_MAX
 
 __all__ = ["KAFKA_TOPIC_BASED_MANAGER", "RemoteLogManagerConfig"]
 
-_LONG_MAX = (1 << 63) - 1
 KAFKA_TOPIC_BASED_MANAGER = \
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
-
-
-def _jitter(name: str, value: float) -> float:
-    if value > 0.5:
-        raise invalid(name, value, "Value must be no more than 0.5")
-    if value < 0:
-        raise invalid(name, value, "Value must be at least 0")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +57,18 @@ class RemoteLogManagerConfig(Config):
     task_retry_backoff_max_ms: int = setting(
         "remote.log.manager.task.retry.backoff.max.ms", Kind.LONG, 30_000, at_least(1))
     task_retry_jitter: float = setting(
-        "remote.log.manager.task.retry.jitter", Kind.DOUBLE, 0.2, _jitter)
+        "remote.log.manager.task.retry.jitter", Kind.DOUBLE, 0.2, between(0, 0.5))
     reader_threads: int = setting("remote.log.reader.threads", Kind.INT, 10, at_least(1))
     reader_max_pending_tasks: int = setting(
         "remote.log.reader.max.pending.tasks", Kind.INT, 100, at_least(1))
     copy_max_bytes_per_second: int = setting(
-        "remote.log.manager.copy.max.bytes.per.second", Kind.LONG, _LONG_MAX, at_least(1))
+        "remote.log.manager.copy.max.bytes.per.second", Kind.LONG, LONG_MAX, at_least(1))
     copy_quota_window_num: int = setting(
         "remote.log.manager.copy.quota.window.num", Kind.INT, 11, at_least(1))
     copy_quota_window_size_seconds: int = setting(
         "remote.log.manager.copy.quota.window.size.seconds", Kind.INT, 1, at_least(1))
     fetch_max_bytes_per_second: int = setting(
-        "remote.log.manager.fetch.max.bytes.per.second", Kind.LONG, _LONG_MAX, at_least(1))
+        "remote.log.manager.fetch.max.bytes.per.second", Kind.LONG, LONG_MAX, at_least(1))
     fetch_quota_window_num: int = setting(
         "remote.log.manager.fetch.quota.window.num", Kind.INT, 11, at_least(1))
     fetch_quota_window_size_seconds: int = setting(
