@@ -9,7 +9,8 @@ use the log.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +111,7 @@ class DeferredChecks(ProcessBound):
                 raise self._error
             if self._stopped or self._repairing == threading.get_ident():
                 return
-        try:
+        with self._ended_by_errors():
             rows = self._unchecked(start, stop)
             damaged = {found for row in rows for found in self._check(row, row + 1)}
             if damaged:
@@ -118,9 +119,6 @@ class DeferredChecks(ProcessBound):
                 damaged |= {found for row in earlier for found in self._check(row, row + 1)}
                 rows += earlier
                 self._recover(sorted(damaged))
-        except BaseException as error:
-            self._fail(error)
-            raise
         with self._changed:
             for row in rows:
                 self._states[row] = _CHECKED
@@ -172,21 +170,16 @@ class DeferredChecks(ProcessBound):
                 return
             self._repairing = threading.get_ident()
         try:
-            self._repair()
-        except BaseException as error:
-            self._fail(error)
-            raise
+            with self._ended_by_errors():
+                self._repair()
         finally:
             with self._changed:
                 self._repairing = None
                 self._changed.notify_all()
 
     def _check_rows(self, start: int, stop: int) -> None:
-        try:
+        with self._ended_by_errors():
             damaged = set(self._check(start, stop))
-        except BaseException as error:
-            self._fail(error)
-            raise
         with self._changed:
             self._states[start:stop] = bytes([_CHECKED]) * (stop - start)
             for row in damaged:
@@ -215,10 +208,15 @@ class DeferredChecks(ProcessBound):
                     self._states[row] = _CHECKED
                 self._damaged.difference_update(rows)
 
-    def _fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._error = self._error or error
-            self._changed.notify_all()
+    @contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            with self._changed:
+                self._error = self._error or error
+                self._changed.notify_all()
+            raise
 
     @ending
     def stop(self) -> None:
