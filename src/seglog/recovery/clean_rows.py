@@ -11,21 +11,19 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, overload
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from seglog._native.clean_load import CLEAN_DTYPE, load_clean
+from seglog.config import LogConfig
 from seglog.model import TopicPartition
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.load_report import PartitionReport
 from seglog.storage.paths import (
     CLUSTER_METADATA_TOPIC, DirectoryKind, FileKind, file_name, snapshot_name,
 )
-
-if TYPE_CHECKING:
-    from seglog.config import LogConfig
 
 __all__ = ["PART_PARTITIONS", "PART_SEGMENTS", "CleanRows", "PartitionReports",
            "is_clean_candidate", "report_of_row"]
