@@ -376,6 +376,6 @@ def _open_reader(log_path: str, index_path: str, base_offset: int, mapped: int) 
     except KafkaStorageError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-    shared_cache()._evict(keep=0)
+    shared_cache().evict(keep=0)
     _shared.clear()
     return SegmentReader(log_path, index_path, base_offset, mapped=mapped)

@@ -107,7 +107,7 @@ class HandleCache(SurvivesFork):
         except KafkaStorageError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self._evict(keep=0)
+            self.evict(keep=0)
             value = opener(key[1])
         with self._lock:
             held = self._held.get(key)
@@ -117,7 +117,7 @@ class HandleCache(SurvivesFork):
                 held.pins += 1
         if held.value is not value:
             value.close()
-        self._evict(keep=self.files_max)
+        self.evict(keep=self.files_max)
         return held
 
     def _release(self, key: Hashable, held: _Held[Any]) -> None:
@@ -127,7 +127,8 @@ class HandleCache(SurvivesFork):
         if orphaned:
             held.value.close()
 
-    def _evict(self, keep: int) -> None:
+    def evict(self, keep: int) -> None:
+        """Closes values that nobody uses, the longest unused first, until `keep` are left."""
         victims = []
         with self._lock:
             excess = len(self._held) - keep
