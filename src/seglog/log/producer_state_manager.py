@@ -53,6 +53,8 @@ class ProducerStateManagerConfig:
     producer_id_expiration_ms: int | None = 86_400_000
     #: `transaction.partition.verification.enable`
     transaction_verification_enabled: bool = True
+    #: `transaction.max.timeout.ms`
+    max_transaction_timeout_ms: int = 900_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +75,16 @@ class ProducerStateManager(LoadingProducers):
     """The producers of a partition, their transactions, and the snapshots of both on disk."""
 
     def __init__(self, topic_partition: TopicPartition, snapshots: Snapshots,
-                 config: ProducerStateManagerConfig, clock: Callable[[], int], *,
-                 max_transaction_timeout_ms: int = 900_000) -> None:
+                 config: ProducerStateManagerConfig, clock: Callable[[], int]) -> None:
         super().__init__(topic_partition, snapshots, config.producer_id_expiration_ms, clock)
         self.config = config
-        self.max_transaction_timeout_ms = max_transaction_timeout_ms
 
     @classmethod
     def after_load(cls, loaded: LoadingProducers, config: ProducerStateManagerConfig,
-                   clock: Callable[[], int], *, max_transaction_timeout_ms: int = 900_000
-                   ) -> ProducerStateManager:
+                   clock: Callable[[], int]) -> ProducerStateManager:
         """Takes over the state after a load; the other object must not be used any more."""
         loaded.snapshots.adopt()
-        made = cls(loaded.topic_partition, loaded.snapshots, config, clock,
-                   max_transaction_timeout_ms=max_transaction_timeout_ms)
+        made = cls(loaded.topic_partition, loaded.snapshots, config, clock)
         made.state, made.last_snapshot = loaded.state, loaded.last_snapshot
         return made
 
@@ -136,8 +134,8 @@ class ProducerStateManager(LoadingProducers):
         """Whether the earliest open transaction was last written to longer ago than any transaction
         may take: it probably hangs. Needs no lock."""
         last = self.state.table.oldest_txn_timestamp()
-        return last > 0 and (now_ms - last
-                             > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS)
+        return last > 0 and (now_ms - last > self.config.max_transaction_timeout_ms
+                             + LATE_TRANSACTION_BUFFER_MS)
 
     def remove_expired(self, now_ms: int) -> None:
         """Removes producers without an open transaction, and verifications, that are older than

@@ -72,9 +72,8 @@ class UnifiedLog(ReadableLog, RecordReads):
         self.context = context
         producers = self.producer_manager = ProducerStateManager.after_load(
             state.producers, ProducerStateManagerConfig(
-                inputs.producer_id_expiration_ms, context.transaction_verification),
-            context.time.milliseconds,
-            max_transaction_timeout_ms=context.max_transaction_timeout_ms)
+                inputs.producer_id_expiration_ms, context.transaction_verification,
+                context.max_transaction_timeout_ms), context.time.milliseconds)
         local = self._local = LocalLog(
             state.files, inputs.config, context, log_end_offset=state.log_end_offset,
             recovery_point=state.recovery_point, loaded_ms=loaded_ms)
