@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import threading
 import time
@@ -343,9 +344,11 @@ def test_the_throttle(rate: float, chunk: int) -> None:
     assert (100 - 31) * chunk / rate <= taken <= 100 * chunk / rate + 1
 
 
-def test_no_throttle() -> None:
+@pytest.mark.parametrize("rate", [1.7976931348623157e308, math.inf, math.nan, -1.0])
+def test_no_throttle(rate: float) -> None:
+    """A broker starts with any double, and sleeps neither for NaN nor for a negative rate."""
     clock = MockTime(current_time_ms=NOW)
-    throttler = Throttler(1.7976931348623157e308, clock)
+    throttler = Throttler(rate, clock)
     for _ in range(100):
         throttler.maybe_throttle(1 << 30)
         clock.sleep(10)

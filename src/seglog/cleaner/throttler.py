@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -61,6 +62,9 @@ class Throttler(ProcessBound):
             self._time.sleep(min(left, _SLICE_MS))
 
     def _wanted_ns(self) -> int:
-        """How long the bytes so far should have taken; forever at a rate of 0."""
+        """How long the bytes so far should have taken: forever at a rate of 0, and no time at NaN,
+        which Kafka accepts."""
+        if math.isnan(self._rate):
+            return 0
         seconds = self._observed / self._rate if self._rate else _LONGEST_S
         return int(min(seconds, _LONGEST_S) * _NS_PER_S)
