@@ -182,7 +182,7 @@ def test_prometheus() -> None:
         "kafka_log_logcleaner_max_dirty_percent": 5.5,
         "kafka_log_logflushstats_logflushrateandtimems_count": 1,
         **{f'kafka_log_logflushstats_logflushrateandtimems{{quantile="{quantile}"}}': 7
-           for quantile in (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)},
+           for quantile in ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")},
         "kafka_server_brokertopicmetrics_bytesin_total": 12}
     assert "# TYPE kafka_server_brokertopicmetrics_bytesin_total counter" in lines
     assert "# TYPE kafka_log_logmanager_remainingsegmentstoload gauge" in lines

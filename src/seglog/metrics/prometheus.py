@@ -81,8 +81,10 @@ class PrometheusCollector(Collector):
             if value is not None:
                 family.add_sample(counts, labels, value)
             if kind == "summary":
-                for attribute, quantile in QUANTILES.items():
+                for attribute in QUANTILES:
                     found = _number(attributes[attribute])
                     if found is not None:
-                        family.add_sample(text, {**labels, "quantile": str(quantile)}, found)
+                        # The rules' "0.$4" for (\d+)thPercentile: 0.50, not 0.5.
+                        quantile = f"0.{attribute.removesuffix('thPercentile')}"
+                        family.add_sample(text, {**labels, "quantile": quantile}, found)
         yield from (family for family in families.values() if family.samples)
