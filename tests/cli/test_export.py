@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,23 @@ def test_a_file_that_is_there_stays(golden: Path, tmp_path: Path,
     own = golden / "real" / "clean" / "txn-0" / "o.jsonl"
     assert main(["export", str(own.parent), "-o", str(own)]) == 2
     assert "which is Kafka's" in capsys.readouterr().err
+
+
+def test_a_file_that_is_replaced_keeps_its_rights(golden: Path, tmp_path: Path) -> None:
+    """An export to a private file leaves it private."""
+    target, link = tmp_path / "o.jsonl", tmp_path / "link.jsonl"
+    target.touch()
+    link.symlink_to(target)
+    mine = os.geteuid() != 0
+    if not mine:
+        os.chown(target, 1234, 5678)
+    for mode in (0o600, 0o640, 0o666):
+        target.chmod(mode)
+        assert main(["export", str(golden / "real" / "clean"), "-t", "epochs", "-o", str(link),
+                     "--force", "--binary", "base64"]) == 0
+        found = target.stat()
+        assert stat.S_IMODE(found.st_mode) == mode and found.st_size > 0
+        assert mine or (found.st_uid, found.st_gid) == (1234, 5678)
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -48,7 +48,8 @@ class OutputFile:
     """The file of a `with` block: has a temporary name in the same directory, and gets its own when
     the block succeeds.
 
-    A block that raises leaves no new file and does not change an existing one. Anything but a
+    A block that raises leaves no new file and does not change an existing one. A file that replaces
+    another gets its mode, and its owner and group where this user may set them. Anything but a
     regular file (a pipe, a terminal) is written to directly. A link stays, and the file that it
     names is written. Raises KafkaStorageError: EEXIST for an existing file without `force`, and
     system errors.
@@ -69,21 +70,27 @@ class OutputFile:
         return self._file
 
     def _open(self) -> BinaryIO:
-        try:
-            mode = os.stat(self._path).st_mode
-        except FileNotFoundError:
-            mode = stat.S_IFREG
-        else:
-            if stat.S_ISDIR(mode):
+        found: os.stat_result | None = None
+        with suppress(FileNotFoundError):
+            found = os.stat(self._path)
+        if found is not None:
+            if stat.S_ISDIR(found.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "Is a directory")
-            if stat.S_ISREG(mode) and not self._force:
+            if not stat.S_ISREG(found.st_mode):
+                return open(self._path, "wb")
+            if not self._force:
                 raise self._exists()
-        if not stat.S_ISREG(mode):
-            return open(self._path, "wb")
         temporary = os.path.join(os.path.dirname(self._target),
                                  f".seglog-export-{secrets.token_hex(8)}.part")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        # Others may read the records only if they may read the file that these replace.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+                             0o666 if found is None else 0o600)
         self._temporary = temporary
+        if found is not None:
+            with suppress(OSError):  # only root may change the owner
+                os.fchown(descriptor, found.st_uid, found.st_gid)
+            with suppress(OSError):
+                os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
         return os.fdopen(descriptor, "wb")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
