@@ -352,6 +352,21 @@ def test_refusals(tables: SparkSession, golden: Path, options: dict[str, str], s
     assert "Traceback" not in str(refused.value)
 
 
+@pytest.mark.parametrize("option", [
+    {"subscribe": "t"}, {"subscribePattern": "^t"}, {"assign": '{"t":[2]}'}])
+def test_topics_of_commits_are_a_column(tmp_path: Path, option: dict[str, str]) -> None:
+    """The options name the topics that are read. An empty table looked like no commits."""
+    root = offsets_log(tmp_path, [(commit_key("g", "t", 2), commit_value(5))])
+    (root / "t-2").mkdir()
+    (root / "t-2" / f"{0:020}.log").touch()
+    options = {"path": str(root), "table": "consumer_offsets"}
+    for one in ({}, {"subscribe": "__consumer_offsets,t"}, {"subscribePattern": "offsets"},
+                {"assign": '{"__consumer_offsets":[7]}'}):
+        assert len(TableReader(options | one, table_schema(options)).partitions()) == 1
+    with pytest.raises(ValueError, match="leaves out. To select .* filter the column topic"):
+        TableReader(options | option, table_schema(options)).partitions()
+
+
 @pytest.mark.parametrize("name", ["segments", "findings"])
 def test_a_table_refuses_a_remote_tier(tmp_path: Path, name: str) -> None:
     """Its rows would be those of the local files alone."""

@@ -232,6 +232,10 @@ class TableReader(CheckedOnArrival, DataSourceReader):
                  for one in find_directories(path, files_of(path, self._options.storage))]
         self._check_named({one.topic_partition for one in found})
         topic = TABLES[self._name].topic
+        if topic is not None and not self._wants_topic(topic):
+            raise ValueError(f"Table '{self._name}' reads the topic {topic}, which subscribe, "
+                             "subscribePattern or assign leaves out. To select the rows of a "
+                             "topic, filter the column topic.")
         chosen = sorted(one for one in found if self._wants(one.topic_partition)
                         and (topic is None or one.topic_partition.topic == topic))
         if self._name == "batches":
@@ -272,6 +276,12 @@ class TableReader(CheckedOnArrival, DataSourceReader):
             return java_pattern(options.subscribe_pattern, "subscribePattern").search(
                 tp.topic) is not None
         return True
+
+    def _wants_topic(self, topic: str) -> bool:
+        assign = self._options.assign
+        if assign is not None:
+            return any(tp.topic == topic for tp in assign)
+        return self._wants(TopicPartition(topic, 0))
 
     def _check_named(self, there: set[TopicPartition]) -> None:
         options, topics = self._options, {tp.topic for tp in there}
