@@ -82,6 +82,16 @@ class InThisProcess:
         return self._rows
 
 
+@pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition",
+                                    "maxPartitionBytes"])
+def test_options_that_divide_rows_do_not_divide_a_count(tmp_path: Path, option: str) -> None:
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append_many([b"value"] * 20)
+    here = InThisProcess()
+    found = count(cast("SparkSession", here), str(tmp_path), **{option: 2})
+    assert found.records == 20 and [len(share) for share in here.collect()] == [1]
+
+
 @pytest.mark.parametrize("options", [{}, {"failOnDataLoss": "false"}])
 def test_a_log_in_an_object_store(tmp_path: Path, options: dict[str, str]) -> None:
     fsspec = pytest.importorskip("fsspec",

@@ -53,8 +53,10 @@ def count(spark: SparkSession, path: str, *, exact: bool = False, **options: obj
     """
     given = parse_options(query_options(path, options))
     chosen: list[TopicPartition] = []
-    tasks = plan_partitions(replace(given, split_bytes=_TASK_BYTES, min_partitions=None),
-                            on_partition=chosen.append)
+    # Options that divide rows into tasks would cut batches, which are then decoded.
+    whole = replace(given, split_bytes=_TASK_BYTES, min_partitions=None,
+                    max_records_per_partition=None)
+    tasks = plan_partitions(whole, on_partition=chosen.append)
     decoding = DecodeOptions(check_crcs=given.check_crcs, on_damage=given.on_damage)
     totals = {tp: RecordCount() for tp in chosen}
     for task, found in _run(spark, tasks, decoding, given.storage, exact):
