@@ -352,6 +352,17 @@ def test_an_index_whose_log_is_a_directory_is_no_orphan(tmp_path: Path) -> None:
     assert names(path, "1.index", "1.timeindex") == [name(1, ".index"), name(1, ".timeindex")]
 
 
+@pytest.mark.parametrize("ending", [".deleted", ".cleaned", ".swap"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_a_directory_under_a_temporary_name_of_an_index(tmp_path: Path, suffix: str,
+                                                        ending: str) -> None:
+    """LogLoader ignores what is no file in every pass, and opens only the index itself."""
+    path = written(tmp_path / "t-0", {0: at(0), 1: at(1)})
+    (path / (name(0, suffix) + ending)).mkdir()
+    load(path).close()
+    assert (path / (name(0, suffix) + ending)).is_dir()
+
+
 def test_an_index_whose_log_is_swapped_in_is_no_orphan(tmp_path: Path) -> None:
     path = written(data_dir(tmp_path / "data") / "t-0", {0: at(0), 5: b""})
     (path / name(5, ".log")).rename(path / name(5, ".log.swap"))

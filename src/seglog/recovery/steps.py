@@ -17,7 +17,7 @@ from seglog.recovery.loading_passes import ListedFiles
 from seglog.recovery.findings import Finding, Report, Severity, finding, status_code
 from seglog.recovery.inputs import Step
 from seglog.recovery.partition_plan import CheckedSegments, PartitionPlan
-from seglog.storage.paths import FileKind, file_name, parse_file_name
+from seglog.storage.paths import FileKind, FileState, file_name, parse_file_name
 
 __all__ = ["SegmentSteps", "raise_unreadable", "stops_at"]
 
@@ -56,8 +56,8 @@ def _is_index(name: str, plan: PartitionPlan) -> bool:
     """Whether a segment's index has this name. (Kafka ignores a directory with the name of a log,
     but opens one with that of an index.)"""
     found = parse_file_name(name)
-    return (found.kind in _INDEX_KINDS and found.canonical and found.offset is not None
-            and found.offset in plan.segments)
+    return (found.kind in _INDEX_KINDS and found.state is FileState.LIVE and found.canonical
+            and found.offset is not None and found.offset in plan.segments)
 
 
 def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
