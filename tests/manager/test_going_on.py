@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from seglog.config import LoadConfig
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
@@ -64,6 +65,34 @@ def test_going_on(root: Path, clean: bool) -> None:
     assert after["startoffset-0"] == end
     assert after["txn-0"] == next(
         offset for key, offset in points.items() if str(key) == "txn-0")
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_the_other_logs_of_a_clean_shutdown_are_not_recovered(
+        golden: Path, tmp_path: Path, foreign: bool) -> None:
+    """The directory gets no marker, but what was closed cleanly is loaded as such: a recovery
+    would cut it at a damaged batch."""
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "clean", root)
+    for name in os.listdir(root):
+        if (root / name).is_dir() and name not in ("startoffset-0", "txn-0", "epochs-0"):
+            shutil.rmtree(root / name)
+    if foreign:
+        (root / "lost+found").mkdir()
+    else:
+        (root / "epochs-0" / "leader-epoch-checkpoint").write_text("0\n-1\n")
+    log = max((root / "txn-0").glob("*.log"))
+    damaged = bytearray(log.read_bytes())
+    damaged[70] ^= 1  # in the first batch, of which only a recovery reads the CRC
+    log.write_bytes(damaged)
+    # At this level no log is a row.
+    with LogManager([root], config=LoadConfig(sanity_check_level="full"),
+                    on_load_error=lambda *_: None) as manager:
+        assert manager.load_reports[str(root)].clean_shutdown
+        assert manager.get_log(TopicPartition("txn", 0)) is not None
+        assert manager.get_log(TopicPartition("startoffset", 0)) is not None
+    assert log.read_bytes() == damaged
+    assert not (root / paths.CLEAN_SHUTDOWN_FILE).exists()
 
 
 @pytest.mark.parametrize("name", ["my topic-0", os.fsdecode(b"caf\xe9-0")])

@@ -68,10 +68,12 @@ class LoadSettings:
 
 @dataclass(slots=True)
 class _Start:
-    """The start of one data directory. `offsets` are those of its checkpoints by name."""
+    """The start of one data directory. `had_clean_shutdown` is the same for all of its logs,
+    whether others load or not. `offsets` are those of its checkpoints by name."""
 
     directory: LogDirectory
     load: DirectoryLoad
+    had_clean_shutdown: bool = False
     offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     clean: CleanLoading | None = None
 
@@ -118,7 +120,7 @@ class LogLoading:
                 for start in self._starts:
                     start.load.finish()
                     self.reports[start.directory.path] = start.load.report(
-                        start.directory.had_clean_shutdown)
+                        start.had_clean_shutdown)
                 for path, error in self._failed.items():
                     self._state.failures.maybe_add_offline_log_dir(
                         path, f"Error while loading log dir {path}", error)
@@ -182,7 +184,7 @@ class LogLoading:
             self._starts.append(start)
             loads.enter_context(start.load)
         try:
-            clean = directory.take_clean_shutdown_marker()
+            clean = start.had_clean_shutdown = directory.take_clean_shutdown_marker()
             start.offsets = {name: directory.read_or_reset(name, self._continues)
                              for name in _CHECKPOINTS}
             found = directory.partition_directories(
@@ -324,7 +326,7 @@ class LogLoading:
         key, state = partition.topic_partition, self._state
         config = state.configs.of(key.topic)
         return LoadInputs(
-            key, start.directory.had_clean_shutdown,
+            key, start.had_clean_shutdown,
             start.offsets[LOG_START_OFFSET_CHECKPOINT].get(key, 0),
             start.offsets[RECOVERY_POINT_CHECKPOINT].get(key, 0), config,
             is_deleted=partition.kind is DirectoryKind.DELETED,
