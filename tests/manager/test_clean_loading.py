@@ -244,6 +244,26 @@ def test_settings_that_change_before_a_log_is_opened(home: Path) -> None:
         assert max((home / "t-0").glob("*.index")).stat().st_size == 16384
 
 
+def test_tiering_that_begins_before_a_log_is_opened(tmp_path: Path) -> None:
+    """The start of a tiered log is what its checkpoint says, not its first segment's base
+    (LogManager.checkpointLogStartOffsetsInDir, LogLoader.load)."""
+    root, key = tmp_path / "k", TopicPartition("t", 0)
+    tiering = BrokerConfig(remote_log_storage_system_enable=True)
+    with seglog.LogManager([root], config=tiering) as manager:
+        log = manager.get_or_create_log(key)
+        manager.truncate_fully_and_start_at(key, 500)
+        log.append_as_leader(batch(3), 0)
+    with seglog.LogManager([root], config=tiering):
+        pass  # removes the files of the first segment
+    with seglog.LogManager([root], config=tiering) as manager:
+        assert manager._state.table.unopened_keys() == [key]
+        manager.update_topic_config("t", {"remote.storage.enable": "true"})
+    own = {"t": LogConfig().override({"remote.storage.enable": "true"})}
+    with seglog.LogManager([root], config=tiering, topic_configs=own) as manager:
+        log = manager.get_log(key)
+        assert log is not None and (log.log_start_offset, log.log_end_offset) == (500, 503)
+
+
 def test_deleting_and_counting(home: Path, tmp_path: Path) -> None:
     (tmp_path / "l").mkdir()
     with seglog.LogManager([home, tmp_path / "l"], log_config=SETTINGS) as manager:

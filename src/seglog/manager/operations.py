@@ -215,11 +215,16 @@ class LogOperations(ProcessBound, ABC):
     def update_topic_config(self, topic: str, properties: Mapping[str, object]) -> None:
         """Replaces a topic's own settings, also for its existing logs. Raises ConfigError, and then
         changes nothing."""
-        self._state.configs.set_topic(text("topic", topic), properties)
-        for log in self._state.table.opened_of_topic(topic):  # the others get them when opened
+        state = self._state
+        state.configs.set_topic(text("topic", topic), properties)
+        if state.context.is_remote(state.configs.of(topic), topic):
+            # From now on the checkpoint has where each of its logs starts, as a tiered log begins
+            # before its first segment. The rows of a table do not know that.
+            state.table.open_all(topic=topic)
+        for log in state.table.opened_of_topic(topic):  # the others get them when opened
             before = log.config
-            self._state.configs.serve(log)
-            self._state.cleaning.reconfigured(log, before)
+            state.configs.serve(log)
+            state.cleaning.reconfigured(log, before)
 
     def reconfigure_default_log_config(self, log_config: LogConfig) -> None:
         """Replaces the defaults; a topic's own settings stay."""

@@ -146,12 +146,13 @@ class LogTable:
             self._on_opened(log)
             return log
 
-    def open_all(self, log_dir: str | None = None) -> None:
-        """Opens the logs of all rows, or of those of one data directory. One that fails goes
-        offline; the others are still opened."""
+    def open_all(self, log_dir: str | None = None, topic: str | None = None) -> None:
+        """Opens the logs of all rows, or of those of one data directory or topic. One that fails
+        goes offline; the others are still opened."""
         if any(self._unopened):
             with collections_paused():
-                for key in [key for logs in self.unopened(log_dir) for key in logs]:
+                for key in [key for logs in self.unopened(log_dir) for key in logs
+                            if topic in (None, key.topic)]:
                     try:
                         self._open(key)
                     except KafkaStorageError as error:
