@@ -2,23 +2,31 @@
 // directories, without its background tasks and its cleaner, as a broker of epoch 5 would.
 //
 //   java -cp 'lib/*' Manager.java     {"roots": [LOG_DIR], "config": {}, "tiered": false,
-//                                       "strays": [PARTITION], "expiration_ms": N}, one a line
+//                                       "strays": [PARTITION], "expiration_ms": N,
+//                                       "work": [OPERATION]}, one a line
 //
-// Every line is answered with {"logs": {path of a log: its state}, "offline": [LOG_DIR]}, or with
-// {"error": ..., "message": ...} where the start failed. The directories are changed: give it
-// copies.
+// Every line is answered with {"logs": {path of a log: its state}, "offline": [LOG_DIR],
+// "work": {path of a log: [what came of an operation]}}, or with {"error": ..., "message": ...}
+// where the start failed. A stray named * is every partition. The operations are done to each
+// current log; offsets count from its end (of `start`, from its start):
+//   append HEX    watermark N    start N    truncate N    roll    retain
+// The directories are changed: give it copies.
 import com.fasterxml.jackson.databind.*;
 import com.fasterxml.jackson.databind.node.*;
 import java.io.*;
+import java.nio.ByteBuffer;
 import java.util.*;
+import java.util.concurrent.CountDownLatch;
 import kafka.log.LogManager;
 import kafka.server.builders.LogManagerBuilder;
 import org.apache.kafka.common.errors.KafkaStorageException;
+import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.metadata.ConfigRepository;
 import org.apache.kafka.metadata.properties.MetaPropertiesEnsemble;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
+import org.apache.kafka.storage.internals.epoch.*;
 import org.apache.kafka.storage.internals.log.*;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 import scala.jdk.javaapi.CollectionConverters;
@@ -38,14 +46,61 @@ public class Manager {
             .put("topic_id", log.topicId().map(Object::toString).orElse(null));
         ArrayNode bases = out.putArray("segments");
         log.logSegments().forEach(segment -> bases.add(segment.baseOffset()));
+        ArrayNode epochs = out.putArray("leader_epochs");
+        for (EpochEntry e : log.leaderEpochCache().epochEntries())
+            epochs.addArray().add(e.epoch()).add(e.startOffset());
+        ArrayNode producers = out.putArray("producers");
+        for (ProducerStateEntry p : new TreeMap<>(log.producerStateManager().activeProducers()).values())
+            producers.addArray().add(p.producerId()).add(p.producerEpoch())
+                .add(p.lastDataOffset()).add(p.lastTimestamp()).add(p.coordinatorEpoch())
+                .add(p.currentTxnFirstOffset().orElse(-1));
         return out;
+    }
+
+    static Object run(LogManager manager, UnifiedLog log, String[] op) throws Exception {
+        long offset = op.length < 2 || op[0].equals("append") ? 0 : Long.parseLong(op[1]);
+        switch (op[0]) {
+            case "append": return log.appendAsLeader(MemoryRecords.readableRecords(ByteBuffer.wrap(
+                HexFormat.of().parseHex(op[1]))), log.latestEpoch().orElse(0)).lastOffset();
+            case "watermark": return log.updateHighWatermark(log.logEndOffset() + offset);
+            case "start": return log.maybeIncrementLogStartOffset(log.logStartOffset() + offset,
+                LogStartOffsetIncrementReason.ClientRecordDeletion);
+            case "truncate":
+                manager.truncateTo(CollectionConverters.asScala(
+                    Map.of(log.topicPartition(), (Object) (log.logEndOffset() + offset)))
+                    .toMap(scala.$less$colon$less$.MODULE$.refl()), false);
+                return log.logEndOffset();
+            case "roll": log.roll(); return log.numberOfSegments();
+            default: return log.deleteOldSegments();
+        }
+    }
+
+    static void work(LogManager manager, JsonNode operations, ObjectNode out, KafkaScheduler scheduler)
+            throws Exception {
+        Map<String, UnifiedLog> logs = new TreeMap<>();
+        for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
+            if (!log.isFuture()) logs.put(log.dir().getPath(), log);
+        for (var entry : logs.entrySet()) {
+            ArrayNode answers = out.putArray(entry.getKey());
+            for (JsonNode operation : operations) {
+                try {
+                    answers.add(String.valueOf(
+                        run(manager, entry.getValue(), operation.asText().split(" "))));
+                } catch (Throwable e) {
+                    answers.add(e.getClass().getSimpleName());
+                }
+                CountDownLatch flushed = new CountDownLatch(1); // a flush is done before it goes on
+                scheduler.scheduleOnce("await", flushed::countDown);
+                flushed.await();
+            }
+        }
     }
 
     /** Loads all, and takes directories offline that failed, as ReplicaManager does. */
     static ObjectNode start(LogManager manager, LogConfig config, LogDirFailureChannel failures,
             Set<String> strays, List<File> dirs) throws IOException {
         manager.loadLogs(config, CollectionConverters.asScala(new HashMap<String, LogConfig>()),
-            log -> strays.contains(log.topicPartition().toString()));
+            log -> strays.contains("*") || strays.contains(log.topicPartition().toString()));
         ObjectNode out = JSON.createObjectNode(), logs = out.putObject("logs");
         ArrayNode offline = out.putArray("offline");
         for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs()))
@@ -111,7 +166,9 @@ public class Manager {
                 .setBrokerTopicStats(new BrokerTopicStats()).setLogDirFailureChannel(failures)
                 .setRemoteStorageSystemEnable(asked.get("tiered").asBoolean()).build();
             try {
-                return start(manager, config, failures, strays, dirs);
+                ObjectNode out = start(manager, config, failures, strays, dirs);
+                work(manager, asked.path("work"), out.putObject("work"), scheduler);
+                return out;
             } finally {
                 scheduler.shutdown(); // what it was left to do is done, as at a broker's end
                 shutDown(manager);

@@ -5,6 +5,7 @@
 // One operation a line, its words separated by blanks; a partition is TOPIC-N, bytes are hexadecimal:
 //   create P [DIR]    append P HEX    watermark P OFFSET    start P OFFSET    truncate P OFFSET
 //   empty P OFFSET    move P DIR      delete P              stray P           roll P    retain P
+//   restart P: all logs are closed and opened again       crash P: without a clean shutdown marker
 // Each answers with a line: what came of it, or the exception. The directories are closed at the end.
 import java.io.*;
 import java.nio.ByteBuffer;
@@ -15,7 +16,7 @@ import kafka.server.builders.LogManagerBuilder;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.record.internal.*;
 import org.apache.kafka.metadata.ConfigRepository;
-import org.apache.kafka.server.storage.log.FetchIsolation;
+import org.apache.kafka.server.storage.log.*;
 import org.apache.kafka.server.util.*;
 import org.apache.kafka.storage.internals.log.*;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
@@ -24,6 +25,20 @@ import scala.jdk.javaapi.CollectionConverters;
 
 public class Operations {
     static LogManager manager;
+    static final List<File> dirs = new ArrayList<>();
+    static final KafkaScheduler scheduler = new KafkaScheduler(1);
+    static LogConfig config;
+
+    static void start() throws Exception {
+        ConfigRepository none = resource -> new Properties();
+        manager = new LogManagerBuilder().setLogDirs(dirs).setConfigRepository(none)
+            .setInitialDefaultConfig(config).setCleanerConfig(new CleanerConfig(false))
+            .setRecoveryThreadsPerDataDir(1).setScheduler(scheduler)
+            .setProducerStateManagerConfig(Integer.MAX_VALUE, false)
+            .setBrokerTopicStats(new BrokerTopicStats())
+            .setLogDirFailureChannel(new LogDirFailureChannel(dirs.size())).build();
+        manager.loadLogs(config, CollectionConverters.asScala(new HashMap<String, LogConfig>()), log -> false);
+    }
 
     static UnifiedLog log(TopicPartition key) {
         return manager.getLog(key, false).get();
@@ -43,7 +58,14 @@ public class Operations {
         while (to.logEndOffset() < from.logEndOffset()) {
             MemoryRecords found = bytes(from.read(to.logEndOffset(), 1 << 20, FetchIsolation.LOG_END, true).records);
             if (found.sizeInBytes() == 0) break;
-            to.appendAsFollower(found, Integer.MAX_VALUE);
+            try {
+                to.appendAsFollower(found, Integer.MAX_VALUE);
+            } catch (UnexpectedAppendOffsetException e) { // as Partition does
+                if (to.logEndOffset() != to.logStartOffset() || e.firstOffset >= to.logEndOffset()
+                    || e.lastOffset < to.logEndOffset()) throw e;
+                manager.truncateFullyAndStartAt(key, e.firstOffset, true, Optional.empty());
+                to.appendAsFollower(found, Integer.MAX_VALUE);
+            }
             to.updateHighWatermark(from.highWatermark());
             to.maybeIncrementLogStartOffset(from.logStartOffset(), LogStartOffsetIncrementReason.LeaderOffsetIncremented);
         }
@@ -73,29 +95,26 @@ public class Operations {
             case "delete": return manager.asyncDelete(key, false, true, false).isDefined();
             case "stray": return manager.asyncDelete(key, false, true, true).isDefined();
             case "roll": log(key).roll(); return log(key).numberOfSegments();
+            case "restart": case "crash":
+                manager.shutdown(5L);
+                for (File dir : dirs)
+                    if (op[0].equals("crash")) new File(dir, ".kafka_cleanshutdown").delete();
+                start();
+                return true;
             case "retain": return log(key).deleteOldSegments();
             default: throw new IllegalArgumentException(op[0]);
         }
     }
 
     public static void main(String[] args) throws Exception {
-        List<File> dirs = new ArrayList<>();
         Properties props = new Properties();
         for (String arg : args) {
             String[] kv = arg.split("=", 2);
             if (kv.length == 2) props.put(kv[0], kv[1]); else dirs.add(new File(arg));
         }
-        LogConfig config = new LogConfig(props);
-        KafkaScheduler scheduler = new KafkaScheduler(1);
+        config = new LogConfig(props);
         scheduler.startup();
-        ConfigRepository none = resource -> new Properties();
-        manager = new LogManagerBuilder().setLogDirs(dirs).setConfigRepository(none)
-            .setInitialDefaultConfig(config).setCleanerConfig(new CleanerConfig(false))
-            .setRecoveryThreadsPerDataDir(1).setScheduler(scheduler)
-            .setProducerStateManagerConfig(Integer.MAX_VALUE, false)
-            .setBrokerTopicStats(new BrokerTopicStats())
-            .setLogDirFailureChannel(new LogDirFailureChannel(dirs.size())).build();
-        manager.loadLogs(config, CollectionConverters.asScala(new HashMap<String, LogConfig>()), log -> false);
+        start();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = lines.readLine()) != null; ) {
             try {

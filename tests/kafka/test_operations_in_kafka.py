@@ -35,7 +35,8 @@ def operations(seed: int, roots: list[Path]) -> list[str]:
         key = chance.choice(KEYS)
         what = chance.choices(
             ("create", "append", "watermark", "start", "truncate", "empty", "move", "delete",
-             "stray", "roll", "retain"), (6, 30, 8, 4, 4, 1, 6, 3, 1, 3, 4))[0]
+             "stray", "roll", "retain", "restart", "crash"),
+            (6, 30, 8, 4, 4, 1, 6, 3, 1, 3, 4, 2, 1))[0]
         if what == "append":
             producer = chance.random() < 0.3
             records = batch(
@@ -55,8 +56,30 @@ def operations(seed: int, roots: list[Path]) -> list[str]:
 class Ours:
     """The same operations by a manager of ours."""
 
-    def __init__(self, manager: seglog.LogManager) -> None:
-        self.manager = manager
+    def __init__(self, roots: list[Path]) -> None:
+        self.roots, self.scheduler = roots, seglog.Scheduler()
+        self.scheduler.startup()
+        self.manager = self.start()
+
+    def start(self) -> seglog.LogManager:
+        manager = seglog.LogManager(
+            self.roots, log_config=LogConfig.from_properties(CONFIG), config=LoadConfig(
+                producer_id_expiration_ms=2**31 - 1), scheduler=self.scheduler)
+        manager.startup()
+        return manager
+
+    def end(self) -> None:
+        self.manager.shutdown(broker_epoch=5)
+
+    def restart(self, *, clean: bool) -> bool:
+        self.end()
+        for root in self.roots:
+            # Kafka's LogManager knows no high watermarks at its start.
+            (root / "replication-offset-checkpoint").unlink(missing_ok=True)
+            if not clean:
+                (root / ".kafka_cleanshutdown").unlink()
+        self.manager = self.start()
+        return True
 
     def run(self, line: str) -> object:
         what, name, *rest = line.split(" ")
@@ -66,6 +89,8 @@ class Ours:
             if rest:
                 manager.maybe_update_preferred_log_dir(key, rest[0])
             return manager.get_or_create_log(key, is_new=True).parent_dir
+        if what in ("restart", "crash"):
+            return self.restart(clean=what == "restart")
         if what in ("delete", "stray"):
             return manager.async_delete(key, is_stray=what == "stray") is not None
         log = manager.get_log(key)
@@ -99,19 +124,19 @@ class Ours:
 
 
 def by_us(roots: list[Path], lines: list[str]) -> list[str]:
-    answers, scheduler = [], seglog.Scheduler()
-    with seglog.LogManager(roots, log_config=LogConfig.from_properties(CONFIG), config=LoadConfig(
-            producer_id_expiration_ms=2**31 - 1), scheduler=scheduler) as manager:
-        ours = Ours(manager)
+    answers, ours = list[str](), Ours(roots)
+    try:
         for line in lines:
             try:
                 answers.append(str(ours.run(line)))
             except SeglogError as error:
                 answers.append(error.kafka_name)
             flushed = threading.Event()  # a log's flush is done before it continues
-            scheduler.schedule_once("await", flushed.set)
+            ours.scheduler.schedule_once("await", flushed.set)
             assert flushed.wait(60)
-        manager.shutdown(broker_epoch=5)
+    finally:
+        ours.scheduler.shutdown()
+        ours.end()
     return answers
 
 
