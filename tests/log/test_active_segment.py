@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 from seglog._native.batch import scan
 from seglog.config import LogConfig
-from seglog.errors import IllegalArgumentError, LogLoadError
+from seglog.errors import CorruptRecordError, IllegalArgumentError, LogLoadError
 from seglog.log import active_segment
 from tests.log.test_fast_path import NOW, batch, open_log
 from tests.log.test_segments import Logged
@@ -36,6 +37,27 @@ def test_the_age_runs_from_0_but_not_from_a_missing_timestamp(tmp_path: Path) ->
         log.append_as_leader(batch(timestamp=timestamp), 0)
         assert log.active.time_waited_for_roll(log.active.files.created_ms + 50, 7) == waited
         log.close()
+
+
+@pytest.mark.parametrize("length", [0, 13, -1])
+def test_nothing_is_written_behind_bytes_that_are_no_batch(tmp_path: Path, length: int) -> None:
+    """LogSegment.loadFirstBatchTimestamp, after a load that did not read them: no reader and no
+    recovery would find the records."""
+    log = open_log(tmp_path / "t-0")
+    log.append_as_leader(batch(), 0)
+    log.close()
+    file = tmp_path / "t-0" / f"{0:020d}.log"
+    damaged = file.read_bytes()[:8] + struct.pack(">i", length) + file.read_bytes()[12:]
+    file.write_bytes(damaged)
+    file.with_suffix(".index").write_bytes(struct.pack(">ii", 5, len(damaged) + 1))
+    log = open_log(tmp_path / "t-0")
+    assert log.log_end_offset == 0
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match=f"^Found record size {length} smaller than "
+                           f"minimum record overhead .14. in file {file}.$"):
+            log.append_as_leader(batch(), 0)
+    log.close()
+    assert file.read_bytes() == damaged
 
 
 def test_a_roll_leaves_no_preallocated_bytes(tmp_path: Path) -> None:

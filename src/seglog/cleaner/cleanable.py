@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from seglog.errors import IllegalArgumentError
-from seglog.log.local_reads import public_error
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
-from seglog.recovery.loader_failures import CorruptRecord
+from seglog.recovery.loader_failures import CorruptRecord, reading_error
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import opened_log, whole_headers
 from seglog.storage.segment_table import total_bytes
@@ -140,7 +139,7 @@ def _first_batch_timestamp(segment: SegmentFiles) -> int:
         with opened_log(extent.path) as fd:
             first = next(whole_headers(fd, extent.path, extent.start, extent.end, most=1), None)
     except CorruptRecord as failure:
-        error = public_error(failure, extent.path)
+        error = reading_error(failure, extent.path)
         error.batch_at = extent.path, extent.start
         raise error from None
     return -1 if first is None else int(first["max_timestamp"][0])

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.append import IndexRefusal, LogEnd, SegmentWriter
-from seglog._native.batch import scan_file
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
 from seglog.model import TimestampOffset
 from seglog.java.numbers import wrap_int64
 from seglog.log.log_dir_failures import closed_error
+from seglog.recovery.loader_failures import LoaderFailure, reading_error
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.next_offset import opened_log
+from seglog.recovery.next_offset import opened_log, whole_headers
 
 __all__ = ["ActiveSegment", "Records", "max_segment_ms"]
 
@@ -75,9 +75,12 @@ class ActiveSegment:
         extent = self.files.extent
         if not extent.size:
             return None
-        with opened_log(extent.path) as fd:
-            first = scan_file(fd, extent.start, extent.end, check_crcs=False, max_batches=1)
-        return int(first.batches["max_timestamp"][0]) if len(first.batches) else None
+        try:
+            with opened_log(extent.path) as fd:
+                first = next(whole_headers(fd, extent.path, extent.start, extent.end, most=1), None)
+        except LoaderFailure as failure:  # nothing is written behind bytes that are no batch
+            raise reading_error(failure, extent.path) from None
+        return None if first is None else int(first["max_timestamp"][0])
 
     def should_roll(self, config: LogConfig, *, append_size: int, max_timestamp: int,
                     last_offset: int, now_ms: int) -> bool:

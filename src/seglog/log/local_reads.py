@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import Final
 
 from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata
 from seglog.arguments import int64
-from seglog.errors import (
-    CorruptDataError, CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError, SeglogError,
-)
+from seglog.errors import CorruptDataError, IllegalArgumentError, OffsetOutOfRangeError
 from seglog.log.local_log import LocalLog
 from seglog.log.readers import OpenSegment, SegmentView
 from seglog.model import AbortedTxn
-from seglog.recovery.loader_failures import CorruptRecord, LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure, reading_error
 from seglog.recovery.next_offset import find_offset
 from seglog.storage.txn_entries import ends_search
 
-__all__ = ["LocalReads", "public_error"]
+__all__ = ["LocalReads"]
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT, _PREFIX_SIZE = 8, 12
@@ -160,7 +157,7 @@ def _fetch_old_formats(segment: OpenSegment, start_offset: int, size: int, entri
     try:
         found = find_offset(reader.fileno(), reader.path, position, size, start_offset)
     except LoaderFailure as failure:
-        raise public_error(failure, reader.path) from failure
+        raise reading_error(failure, reader.path) from failure
     if found is None:
         return None
     base_offset, position = found
@@ -173,11 +170,3 @@ def _fetch_old_formats(segment: OpenSegment, start_offset: int, size: int, entri
     if length < 0:
         raise IllegalArgumentError(f"Invalid size: {length} in read from {reader.path}")
     return FetchDataInfo(place, reader.read(position, length), limit < batch_size)
-
-
-def public_error(failure: LoaderFailure, path: str) -> SeglogError:
-    """The exception of a reader for bytes at which Kafka's iteration throws."""
-    if isinstance(failure, CorruptRecord):
-        return CorruptRecordError(failure.message, file=path,
-                                  position=failure.where.get("position"), code="batch_length")
-    return failure.to_error(os.path.dirname(path))

@@ -15,14 +15,13 @@ from seglog._native.index import IndexReader
 from seglog.errors import IllegalArgumentError, SeglogError
 from seglog.log.deep_records import stamped_records
 from seglog.log.local_log import LocalLog
-from seglog.log.local_reads import public_error
 from seglog.log.readers import SegmentRetired, SegmentView
 from seglog.log.watermarks import Watermarks
 from seglog.model import (
     EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TimestampOffset,
 )
-from seglog.recovery.loader_failures import LoaderFailure, public_errors
+from seglog.recovery.loader_failures import LoaderFailure, public_errors, reading_error
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import whole_headers
 from seglog.storage.epochs import LeaderEpochs
@@ -218,7 +217,7 @@ class _Lookup:
                         raise IllegalArgumentError(f"Invalid magic value {batch['magic']}")
                     yield batch
         except LoaderFailure as failure:
-            raise public_error(failure, reader.path) from failure
+            raise reading_error(failure, reader.path) from failure
 
     def first_record(self, batch: np.void, wanted: Callable[[int, int], bool], *,
                      streaming: bool = False) -> TimestampOffset | None:

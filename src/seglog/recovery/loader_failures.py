@@ -15,7 +15,8 @@ from seglog.errors import (
 from seglog.recovery.findings import Finding, finding
 
 __all__ = ["CorruptRecord", "FileVanished", "InvalidOffset", "InvalidRecord", "IoFailure",
-           "LoaderFailure", "OffsetOverflow", "public_errors", "text_file_failures"]
+           "LoaderFailure", "OffsetOverflow", "public_errors", "reading_error",
+           "text_file_failures"]
 
 # Exceptions other than IOException of Kafka's checkpoint reader, by the code of our error.
 _UNCHECKED = {
@@ -104,6 +105,15 @@ class FileVanished(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
+
+
+def reading_error(failure: LoaderFailure, path: str) -> SeglogError:
+    """The exception of a reader for bytes of the log file `path` at which Kafka's iteration
+    throws."""
+    if isinstance(failure, CorruptRecord):
+        return CorruptRecordError(failure.message, file=path,
+                                  position=failure.where.get("position"), code="batch_length")
+    return failure.to_error(os.path.dirname(path))
 
 
 @contextlib.contextmanager
