@@ -52,6 +52,9 @@ _RETENTION_MS: Final = 300_000  # log.retention.check.interval.ms
 _CHECKPOINT_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 _BATCH_BYTES: Final = 64 * 1024
 _SPAN_BYTES: Final = 1024 * 1024
+#: More than any codec adds to a small batch; to a large one none adds a twentieth, which is Kafka's
+#: margin too (MemoryRecordsBuilder.COMPRESSION_RATE_ESTIMATION_FACTOR).
+_FRAMING_BYTES: Final = 64
 
 
 def open(path: str | os.PathLike[str], *,
@@ -147,9 +150,9 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         #: The log itself, with every operation of a broker's log.
         self.log = log
         self._directory = directory
-        self._batch_bytes = min(batch_bytes, log.config.max_message_bytes, log.config.segment_size)
-        self._span_bytes = min(_SPAN_BYTES, log.config.segment_size)
         self._codec = _codec(log.config)
+        self._batch_bytes = min(batch_bytes, _largest_batch(log.config, self._codec))
+        self._span_bytes = min(_SPAN_BYTES, log.config.segment_size)
         latest = log.leader_epochs.latest
         self._epoch = 0 if latest is None else latest.epoch
         self._now = log.context.time.milliseconds
@@ -435,6 +438,13 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
 def _fetch_isolation(isolation: Isolation) -> Isolation:
     """A log inside a program has no replicas: its high watermark is its end."""
     return "read_committed" if check_isolation(isolation) else "log_end"
+
+
+def _largest_batch(config: LogConfig, codec: int | str) -> int:
+    """How large a batch may be, before compression, that the log accepts: data that a codec cannot
+    compress get larger by its framing."""
+    largest = min(config.max_message_bytes, config.segment_size)
+    return max(1, largest - largest // 20 - _FRAMING_BYTES) if codec else largest
 
 
 def _codec(config: LogConfig) -> int | str:
