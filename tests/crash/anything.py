@@ -7,11 +7,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import seglog
 from seglog.embedded.transaction import Transaction
+from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.storage.markers import ControlType
 from tests.crash.promises import Acknowledgements
 from tests.oracle import batch as v2
@@ -132,7 +134,9 @@ class Program:
             log = self.log
 
             def begin() -> None:
-                begun.append(Transaction(log.log, producer, log._epoch, log._codec, 400))
+                begun.append(Transaction(
+                    log.log, producer, log._epoch,
+                    partial(RecordBatchBuilder, codec=log._codec, write_limit=400)))
 
             self._append([MARKER] * is_open, begin)
             self.transactions[producer] = begun[0], self.random.getrandbits(40)

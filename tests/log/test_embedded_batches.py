@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -26,3 +27,28 @@ def test_records_that_do_not_compress_fit_into_batches(tmp_path: Path, codec: st
         with log.transaction() as transaction:
             transaction.append_many(records)
         assert [record.value for record in log.records()] == records * 3
+
+
+@pytest.mark.parametrize(("codec", "levels"), [("gzip", (1, 9)), ("lz4", (9, 12)),
+                                               ("zstd", (1, 19))])
+def test_batches_have_the_level_of_the_settings(tmp_path: Path, codec: str,
+                                                levels: tuple[int, int]) -> None:
+    """Each kind of append compressed at the codec's default level, whatever the settings say."""
+    records = [b"line %d of %d; " % (number, number * number % 97) for number in range(8000)]
+    sizes = []
+    for level in levels:
+        with seglog.open(tmp_path / f"t-{level}", config={
+                "compression.type": codec, f"compression.{codec}.level": level}) as log:
+            ends = [0]
+            log.append(b"".join(records))
+            ends.append(log.log.size)
+            log.append_many(records)
+            ends.append(log.log.size)
+            log.append_columns({"value": records})
+            ends.append(log.log.size)
+            with log.transaction() as transaction:
+                transaction.append_many(records)
+            ends.append(log.log.size)
+            assert [record.value for record in log.records(1)] == records * 3
+        sizes.append([end - start for start, end in itertools.pairwise(ends)])
+    assert all(small < large for large, small in zip(*sizes, strict=True))

@@ -106,6 +106,13 @@ class LogConfig(Config):
             else self.internal_segment_bytes
 
     @property
+    def compression_level(self) -> int | None:
+        """The level of the topic's own codec; None if it has no codec of its own, or that no
+        levels."""
+        level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
+        return level
+
+    @property
     def compact(self) -> bool:
         """Whether the cleaner compacts the log."""
         return "compact" in self.cleanup_policy

@@ -28,7 +28,7 @@ from seglog.errors import (
     ForkedProcessError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
 )
 from seglog.forks import ProcessBound, ending
-from seglog.log.batch_builder import Headers, batch_of_one, check_bytes
+from seglog.log.batch_builder import Headers, RecordBatchBuilder, batch_of_one, check_bytes
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
 from seglog.log.record_reads import AsyncFollower, Follower, RecordReads
@@ -150,7 +150,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         #: The log itself, with every operation of a broker's log.
         self.log = log
         self._directory = directory
-        self._codec = _codec(log.config)
+        self._codec, self._level = _codec(log.config), log.config.compression_level
         self._batch_bytes = min(batch_bytes, _largest_batch(log.config, self._codec))
         self._span_bytes = min(_SPAN_BYTES, log.config.segment_size)
         latest = log.leader_epochs.latest
@@ -211,7 +211,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         InvalidTimestampError and Kafka's other exceptions.
         """
         when = self._now() if timestamp is None else int64("timestamp", timestamp)
-        batch = batch_of_one(when, key, value, headers, self._codec)
+        batch = batch_of_one(when, key, value, headers, self._codec, self._level)
         try:
             return self.log.append_as_leader(batch, self._epoch).first_offset
         finally:  # also when a signal interrupts it after the write
@@ -258,7 +258,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         """Batches, as many at a time as are written at once."""
         span: list[bytes] = []
         size = 0
-        for builder in build_batches(records, self._codec, self._batch_bytes, self._now()):
+        for builder in build_batches(records, self._builder, self._now()):
             batch = builder.build()
             if size + len(batch) > self._span_bytes:
                 yield b"".join(span)
@@ -266,6 +266,10 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
             span.append(batch)
             size += len(batch)
         yield b"".join(span)
+
+    def _builder(self) -> RecordBatchBuilder:
+        return RecordBatchBuilder(codec=self._codec, level=self._level,
+                                  write_limit=self._batch_bytes)
 
     def append_columns(self, data: Any) -> range:
         """Appends the rows of Arrow data (a table or a stream of any library) or of a mapping of
@@ -276,8 +280,8 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         the current time. They are written like those of `append_many`.
         """
         return self._append_spans(encode_spans(
-            data, codec=self._codec, max_batch_bytes=self._batch_bytes, timestamp=self._now(),
-            span_bytes=self._span_bytes))
+            data, codec=self._codec, level=self._level, max_batch_bytes=self._batch_bytes,
+            timestamp=self._now(), span_bytes=self._span_bytes))
 
     @contextmanager
     def transaction(self, producer_id: int = 0) -> Iterator[Transaction]:
@@ -296,8 +300,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
                 raise IllegalStateError(f"Producer {producer_id} has a transaction open already")
             open_transactions.add(producer_id)
         try:
-            begun = Transaction(self.log, producer_id, self._epoch, self._codec,
-                                self._batch_bytes)
+            begun = Transaction(self.log, producer_id, self._epoch, self._builder)
             try:
                 yield begun
             except BaseException as error:

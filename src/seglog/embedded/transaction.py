@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -28,14 +28,14 @@ _PAIR: Final = 2
 _T = TypeVar("_T")
 
 
-def build_batches(records: Iterable[Any], codec: int | str, batch_bytes: int, now_ms: int
+def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuilder], now_ms: int
                   ) -> Iterator[RecordBatchBuilder]:
     """Yields builders that are full, and the last one, from records in any of the forms that
     `EmbeddedLog.append_many` accepts."""
     if isinstance(records, str | Buffer | Mapping):  # its bytes or keys would be the records
         raise TypeError("records must be several values, pairs of key and value, or Records, not "
                         f"{shown(records)}")
-    current = RecordBatchBuilder(codec=codec, write_limit=batch_bytes)
+    current = builder()
     for record in records:
         try:
             if isinstance(record, tuple) and len(record) > _PAIR:
@@ -48,7 +48,7 @@ def build_batches(records: Iterable[Any], codec: int | str, batch_bytes: int, no
                             f"{shown(record)}") from None
         if not current.has_room_for(timestamp, key, value, headers):
             yield current
-            current = RecordBatchBuilder(codec=codec, write_limit=batch_bytes)
+            current = builder()
         current.append(timestamp, key, value, headers)
     if current.num_records:
         yield current
@@ -66,12 +66,12 @@ class Transaction(ProcessBound):
 
     _has_lock = True
 
-    def __init__(self, log: UnifiedLog, producer_id: int, leader_epoch: int, codec: int | str,
-                 batch_bytes: int) -> None:
+    def __init__(self, log: UnifiedLog, producer_id: int, leader_epoch: int,
+                 builder: Callable[[], RecordBatchBuilder]) -> None:
         """Created by `EmbeddedLog.transaction`."""
         self.producer_id = producer_id
         self._log, self._leader_epoch = log, leader_epoch
-        self._codec, self._batch_bytes = codec, batch_bytes
+        self._builder = builder
         with log.lock:
             known = self._known
         self._epoch = 0 if known is None else max(known.producer_epoch, 0)
@@ -105,7 +105,7 @@ class Transaction(ProcessBound):
 
     def _append(self, records: Iterable[Any]) -> range:
         log = self._log
-        batches = first_made(build_batches(records, self._codec, self._batch_bytes, log.now_ms()))
+        batches = first_made(build_batches(records, self._builder, log.now_ms()))
         with log.lock:
             if self._has_ended:  # no block would end the transaction that this append begins
                 raise IllegalStateError(

@@ -397,11 +397,11 @@ class RecordBatchBuilder:
 
 
 def batch_of_one(timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers = (),
-                 codec: int | str = codecs.NONE) -> bytes:
+                 codec: int | str = codecs.NONE, level: int | None = None) -> bytes:
     """The batch that a builder makes of one record, at offset 0. Without a codec the encoder alone
     makes it: the builder's own state takes as long as all else that an append does."""
     if codec:
-        builder = RecordBatchBuilder(codec=codec)
+        builder = RecordBatchBuilder(codec=codec, level=level)
         builder.append(timestamp, key, value, headers)
         return builder.build()
     encoder = BatchEncoder()

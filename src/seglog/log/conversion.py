@@ -17,7 +17,6 @@ from seglog.log.refusals import of_record
 from seglog.log.validation import (
     Append, RecordErrors, ValidationResult, check_batch, check_first_batch,
 )
-from seglog.storage import codecs
 from seglog.storage.legacy_records import LegacyRecord
 
 __all__ = ["convert", "convert_compressed", "rebuild"]
@@ -26,12 +25,8 @@ __all__ = ["convert", "convert_compressed", "rebuild"]
 def _builder(append: Append) -> RecordBatchBuilder:
     """A builder for one batch with the first batch's producer and the topic's codec."""
     first, config = append.batches[0], append.config
-    codec = append.target_codec
-    level = None
-    if config.compression_type != "producer" and codecs.CODECS[codec].levels:
-        level = getattr(config, f"compression_{codecs.CODECS[codec].name}_level")
     return RecordBatchBuilder(
-        base_offset=append.next_offset, codec=codec, level=level,
+        base_offset=append.next_offset, codec=append.target_codec, level=config.compression_level,
         log_append_time=append.now_ms if append.has_append_time else None,
         producer_id=int(first["producer_id"]), producer_epoch=int(first["producer_epoch"]),
         base_sequence=int(first["base_sequence"]),
