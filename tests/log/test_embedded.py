@@ -264,12 +264,15 @@ def test_a_process_that_is_killed_loses_nothing_it_appended(tmp_path: Path) -> N
     assert (tmp_path / MARKER).exists()
 
 
-@pytest.mark.parametrize("durability", ["none", "append", 0.05])
+@pytest.mark.parametrize(("durability", "flush_ms"), [
+    ("none", None), ("append", None), (0.05, None), ("none", 50), (3600, 0), (0.05, 2**63 - 2)])
 def test_durability(tmp_path: Path, durability: seglog.embedded.embedded_log.Durability,
-                    monkeypatch: pytest.MonkeyPatch) -> None:
-    with seglog.open(tmp_path / "t-0", durability=durability) as log:
+                    flush_ms: int | None) -> None:
+    """`flush.ms` was a setting without effect."""
+    config = None if flush_ms is None else {"flush.ms": flush_ms}
+    with seglog.open(tmp_path / "t-0", durability=durability, config=config) as log:
         log.append(b"x")
-        if isinstance(durability, float):
+        if isinstance(durability, float) or flush_ms is not None:
             wait_for(lambda: log.log.recovery_point == 1)
         else:
             assert log.log.recovery_point == (durability == "append")

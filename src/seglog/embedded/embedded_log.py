@@ -168,9 +168,11 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         if log.config.delete and not log.config.compact and retains:  # else its cleaner does
             self._tasks.append(schedule("log-retention", log.delete_old_segments, _RETENTION_MS,
                                         _RETENTION_MS))
+        period = log.config.flush_ms
         if not isinstance(durability, str):
-            period = max(1, int(durability * 1000))
-            self._tasks.append(schedule("log-flusher", log.flush, period, period))
+            period = min(period, int(durability * 1000))
+        if period < INT64_MAX:
+            self._tasks.append(schedule("log-flusher", log.flush, max(1, period), max(1, period)))
 
     def __repr__(self) -> str:
         return (f"EmbeddedLog({self.path!r}, {self.log_start_offset} to {self.log_end_offset}"

@@ -15,7 +15,8 @@ from seglog.storage.paths import DirectoryKind, check_topic, directory_name_or_n
 __all__ = ["Durability", "durability_of", "place_of", "settings_of"]
 
 #: When appended records become durable: "none" when the log is flushed, rolled or closed, "append"
-#: before an append returns, a number at most that many seconds later.
+#: before an append returns, a number at most that many seconds later. `flush.messages` and
+#: `flush.ms` can only make it sooner.
 Durability = Literal["none", "append"] | float
 
 _FOREVER: Final = {"retention.ms": "-1"}
