@@ -139,10 +139,13 @@ class Transaction(ProcessBound):
     def _write_marker(self, how: ControlType) -> None:
         log = self._log
         with log.lock:
-            if not self.is_open:
+            known = self._known
+            if known is None or known.current_txn_first_offset is None:
                 return
-            marker = end_transaction_marker(self.producer_id, self._epoch, how,
-                                            timestamp=log.now_ms())
+            # The log refuses a marker of an older coordinator than the broker's that it had.
+            marker = end_transaction_marker(
+                self.producer_id, self._epoch, how, timestamp=log.now_ms(),
+                coordinator_epoch=max(known.coordinator_epoch, 0))
             log.append_as_leader(marker, self._leader_epoch, origin=AppendOrigin.COORDINATOR,
                                  transaction_version=0)
             log.update_high_watermark(log.log_end_offset)
