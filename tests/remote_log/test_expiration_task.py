@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from seglog.errors import RemoteStorageError
+from seglog.errors import RemoteStorageError, RetriableRemoteStorageError
 from seglog.log.watermarks import StartOffsetReason
+from seglog.model import EpochEntry
 from seglog.tiered import RemoteLogSegmentState as S
 from tests.remote_log.tiering import ID_KEY, Make
 from tests.remote_log.tiering import make as make  # the fixture
@@ -43,6 +44,17 @@ def test_retention_by_size(make: Make) -> None:
     one.expire()
     assert percent.attributes()["Value"] == left * 100 // 2000
     assert one.gauge("RemoteLogMetadataCount") == len(one.segments())
+
+
+def test_the_local_share_of_a_topic_without_a_local_limit(make: Make) -> None:
+    """local.retention.bytes=-2 means retention.bytes, in the gauge too."""
+    one = make(topic={"retention.bytes": 2000, "local.retention.bytes": -2})
+    one.append(9)
+    one.expire()
+    percent = one.manager.metrics.get("kafka.log.remote:type=RemoteLogManager,"
+                                      "name=LocalRetentionSizeInPercent,topic=orders,partition=0")
+    assert percent is not None
+    assert percent.attributes()["Value"] == one.log.size * 100 // 2000 > 0
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -102,3 +114,34 @@ def test_another_leaders_segments_are_deleted(make: Make) -> None:
     assert len(one.segments()) == len(one.bases())
     one.expire()
     assert stray not in one.segments() and len(one.segments()) == len(one.bases()) - 1
+
+
+def test_segments_of_epochs_that_an_expiration_ends_go_with_it(make: Make) -> None:
+    """The deletion moves the log's start, and with it the first leader epoch."""
+    one = make(topic={"retention.bytes": 2000, "local.retention.bytes": -2})
+    one.append(4, epoch=0)
+    one.storage.fail["copy"] = [RetriableRemoteStorageError("503")]
+    one.append(12, epoch=1)
+    one.copy()  # leaves a segment that is never completed
+    one.copy()
+    assert [found.start_offset for found in one.segments()].count(0) == 2
+    one.expire()
+    assert one.log.leader_epochs.earliest == EpochEntry(1, 4)
+    assert [found.start_offset for found in one.segments()].count(0) == 0
+
+
+def test_segments_of_other_lineages_count_for_the_lag(make: Make) -> None:
+    one = make()
+    one.append(5, epoch=0)
+    one.append(8, epoch=1)
+    one.copy()
+    first = one.segments()[0]
+    assert [epoch for epoch, _ in first.segment_leader_epochs] == [0]
+    one.log.maybe_increment_log_start_offset(6, StartOffsetReason.CLIENT_RECORD_DELETION)
+    one.storage.fail["delete"] = [RemoteStorageError("503")]
+    one.expire()
+    assert one.states()[0] == S.DELETE_SEGMENT_STARTED
+    assert one.gauge("RemoteDeleteLagSegments") == 1
+    assert one.gauge("RemoteDeleteLagBytes") == first.segment_size_in_bytes
+    one.expire()
+    assert one.segments()[0] != first and one.gauge("RemoteDeleteLagSegments") == 0

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from seglog.log.retention import retention_bytes
 from seglog.log.unified_log import UnifiedLog
 from seglog.remote_log.lineage import (
     Lineage, epochs_of, epochs_with_records, has_lost_epochs, is_within_leader_epochs,
@@ -93,21 +94,28 @@ class ExpirationTask(RemoteLogTask):
             return
         if rules.new_start_offset is not None:  # before the deletion, so that readers see no gap
             log.update_log_start_offset_from_remote_tier(rules.new_start_offset)
-        left = list(chosen)
-        self._record_lag(left)
-        for segment in chosen:
-            if not self.delete_segment(segment):
-                self.say(logging.INFO, "The following remote segments could not be deleted: %s",
-                         ",".join(str(one.remote_log_segment_id) for one in left))
-                return
-            left.remove(segment)
-            self._record_lag(left)
+        if not self._delete(chosen):
+            return
+        epochs = epochs_of(log)  # a new start of the log has removed those before it
         earliest = epochs.earliest
         if has_lost_epochs(epochs, log.log_start_offset):
             self.say(logging.WARNING, "The leader epochs of the first records of %s are lost: no "
                      "remote log segment of earlier epochs is deleted.", self.key)
         elif earliest is not None:
             self._delete_unreferenced(earliest.epoch)
+
+    def _delete(self, segments: Sequence[RemoteLogSegmentMetadata]) -> bool:
+        """Deletes segments, which are the lag until then; False if the task was cancelled."""
+        left = list(segments)
+        self._record_lag(left)
+        for segment in segments:
+            if not self.delete_segment(segment):
+                self.say(logging.INFO, "The following remote segments could not be deleted: %s",
+                         ",".join(str(one.remote_log_segment_id) for one in left))
+                return False
+            left.remove(segment)
+            self._record_lag(left)
+        return True
 
     def _choose(self, rules: RetentionRules) -> list[RemoteLogSegmentMetadata] | None:
         """The segments to delete, from the oldest up to the first that stays; None if the task was
@@ -161,14 +169,16 @@ class ExpirationTask(RemoteLogTask):
 
     def _delete_unreferenced(self, earliest_epoch: int) -> None:
         """Deletes segments whose epochs the log no longer has."""
-        for segment in self.context.metadata.list_all_remote_log_segments(self.key):
-            if (all(epoch < earliest_epoch for epoch, _ in segment.segment_leader_epochs)
-                    and segment.remote_log_segment_id not in self.context.being_copied
-                    and self.delete_segment(segment)):
-                self.say(logging.INFO, "Deleted remote log segment %s due to leader-epoch-cache "
-                         "truncation. Current earliest epoch: %d, segment-end-offset: %d and "
-                         "segment-epochs: %s", segment.remote_log_segment_id, earliest_epoch,
-                         segment.end_offset, [one for one, _ in segment.segment_leader_epochs])
+        found = [one for one in self.context.metadata.list_all_remote_log_segments(self.key)
+                 if all(epoch < earliest_epoch for epoch, _ in one.segment_leader_epochs)
+                 and one.remote_log_segment_id not in self.context.being_copied]
+        for segment in found:
+            epochs = [epoch for epoch, _ in segment.segment_leader_epochs]
+            self.say(logging.INFO, "About to delete remote log segment %s due to "
+                     "leader-epoch-cache truncation. Current earliest epoch: %d, "
+                     "segment-end-offset: %d and segment-epochs: %s",
+                     segment.remote_log_segment_id, earliest_epoch, segment.end_offset, epochs)
+        self._delete(found)
 
     # ---- metrics
 
@@ -191,7 +201,8 @@ class ExpirationTask(RemoteLogTask):
         if percent is not None:
             for name, size, limit in zip(
                     _PERCENT, (total, log.size),
-                    (log.config.retention_bytes, log.config.local_retention_bytes), strict=True):
+                    (retention_bytes(log.config, is_local=False),
+                     retention_bytes(log.config, is_local=True)), strict=True):
                 percent[name] = size * 100 // limit if limit > 0 else 0
 
     def cancel(self) -> None:
