@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from seglog.remote_log.copy_task import CopyTask
 from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.tiered import RemoteLogSegmentState as S
 from tests.remote_log.support import NOW_MS
-from tests.remote_log.tiering import ID_KEY, TASK_MS, Make, contents
+from tests.remote_log.tiering import ID_KEY, KEY, TASK_MS, Make, contents
 from tests.remote_log.tiering import make as make  # the fixture
 
 
@@ -104,6 +105,52 @@ def test_a_copy_that_may_be_repeated_is_not(make: Make) -> None:
     assert broken not in [found.remote_log_segment_id for found in one.segments()]
     assert one.states() == [S.COPY_SEGMENT_FINISHED] * (len(one.bases()) - 2)
     assert one.log.log_start_offset == one.bases()[1]
+
+
+@pytest.mark.parametrize("write", ["add_remote_log_segment_metadata",
+                                   "update_remote_log_segment_metadata"])
+def test_a_metadata_topic_that_takes_no_writes_is_noticed(
+        make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+        write: str) -> None:
+    """Its client says that the write may succeed later; Kafka's future wraps that."""
+    one = make()
+    one.append(12)
+
+    def fails(_: object) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_exception(RetriableRemoteStorageError("Message timed out"))
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(one.tiering.metadata, write, fails)
+        one.copy()
+    assert one.gauge("RemoteCopyErrorsPerSec") == 1
+    assert [record.levelname for record in caplog.records
+            if "Message timed out" in str(record.exc_info)] == ["ERROR"]
+    one.copy()
+    assert one.states().count(S.COPY_SEGMENT_FINISHED) == len(one.bases()) - 1
+
+
+def test_records_before_the_first_leader_epoch_count_as_copied(make: Make) -> None:
+    """Without an epoch they are not found in the metadata, and cannot be copied a second time."""
+    one = make()
+    one.append(12)
+    one.copy()
+    highest = one.log.highest_offset_in_remote_storage
+    one.append(1, epoch=1)
+    one.append(4)  # of an older leader: all earlier epochs go
+    one.log.update_high_watermark(8)  # the log's start cannot move to the first epoch yet
+    assert one.log.leader_epochs.earliest is not None
+    assert one.log.leader_epochs.earliest.start_offset > highest > 0
+    one.tiering.on_leadership_change([], [KEY])
+    one.tiering.on_leadership_change([KEY])
+    one.copy()
+    assert one.gauge("RemoteCopyErrorsPerSec") == 0
+    assert one.log.highest_offset_in_remote_storage == highest
+    one.log.update_high_watermark(one.log.log_end_offset)
+    one.copy()
+    assert one.log.log_start_offset == one.log.leader_epochs.earliest.start_offset
+    assert one.gauge("RemoteCopyErrorsPerSec") == 0
 
 
 def test_custom_metadata_is_kept(make: Make) -> None:

@@ -137,15 +137,23 @@ class RemoteLogTask(ProcessBound, ABC):
     # ---- events
 
     def wait(self, future: Future[None]) -> None:
-        """Waits until lookups see a write. Raises the future's exception; TaskCancelled."""
-        while True:
+        """Waits until lookups see a write. Raises the future's exception; TaskCancelled.
+
+        A write that may succeed later has failed too: RemoteStorageError, so that it is counted and
+        logged (in Kafka it is an ExecutionException).
+        """
+        while not future.done():
             try:
                 return future.result(_STEP_SECONDS)
             except FutureTimeoutError:
-                if future.done():  # by its own timeout, or a moment ago
-                    return future.result()
-                if self.is_cancelled:
+                if self.is_cancelled and not future.done():
                     raise TaskCancelled from None
+            except RetriableRemoteStorageError:
+                pass
+        try:
+            return future.result()
+        except RetriableRemoteStorageError as error:
+            raise RemoteStorageError(str(error)) from error
 
     def publish(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState,
                 custom_metadata: bytes | None) -> Future[None]:
