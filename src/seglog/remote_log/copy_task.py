@@ -97,10 +97,12 @@ class CopyTask(RemoteLogTask):
         metadata = self.context.metadata
         if not self._has_start:
             start = find_log_start_offset(metadata, self.key, log)
-            log.update_log_start_offset_from_remote_tier(start)
-            self._has_start = True
-            self.say(logging.INFO, "Found the logStartOffset: %d for partition: %s after becoming "
-                     "leader", start, self.key)
+            # The first leader epoch may begin above the high watermark, which is known later.
+            if start <= log.high_watermark:
+                log.update_log_start_offset_from_remote_tier(start)
+                self._has_start = True
+                self.say(logging.INFO, "Found the logStartOffset: %d for partition: %s after "
+                         "becoming leader", start, self.key)
         # A truncation makes the log forget what was copied.
         if self._copied is None or self._copied > log.highest_offset_in_remote_storage:
             self._copied, epoch = self.find_copied(log)

@@ -86,11 +86,14 @@ def find_highest_remote_offset(metadata: RemoteLogMetadataManager, key: TopicIdP
 
     From the first local offset up to it everything is there: segments that were copied once may
     have been deleted since, when tiering was disabled. (Kafka copies none of those again, and then
-    its local retention deletes them.)
+    its local retention deletes them.) Records before the first leader epoch do not count: without
+    one they can neither be found nor copied.
     """
     epochs = epochs_of(log)
     highest, epoch = _highest_ever(metadata, key, epochs, log.log_end_offset)
-    first = max(log.log_start_offset, log.local_log_start_offset)
+    earliest = epochs.earliest
+    first = max(log.log_start_offset, log.local_log_start_offset,
+                0 if earliest is None else earliest.start_offset)
     while first <= highest:
         at = epochs.epoch_for_offset(first)
         found = None if at is None else metadata.remote_log_segment_metadata(key, at, first)
