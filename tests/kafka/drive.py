@@ -19,20 +19,18 @@ from typing import Any
 from seglog.cleaner import Cleaner, LogToClean, OffsetMap, cleanable_offsets
 from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
-from seglog.log.context import LogContext
+from seglog.log.context import LogContext, RemoteLookups
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import ScheduledTask, Scheduler, Time
+from seglog.log.read import FetchDataInfo
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
-from seglog.storage.isolation import Isolation
+from tests.kafka.drive_tier import ISOLATION_OF, Tier
 from tests.support.transcript import held, listening
 
 Json = dict[str, Any]
-#: Kafka's FetchIsolation in our words.
-ISOLATION_OF: dict[str, Isolation] = {
-    "LOG_END": "log_end", "HIGH_WATERMARK": "read_uncommitted", "TXN_COMMITTED": "read_committed"}
 
 
 class StillTime(Time):
@@ -72,8 +70,10 @@ class SettlingScheduler(Scheduler):
 class Driver:
     """One sequence."""
 
-    def __init__(self, path: Path, config: Json, *, tiered: bool = False) -> None:
+    def __init__(self, path: Path, config: Json, *, tiered: bool = False,
+                 remote: bool = False) -> None:
         self.tiered = tiered
+        self.tier = Tier(self) if remote else None
         self.path, self.config = path, {key: _text(value) for key, value in config.items()}
         self.time, self.scheduler = StillTime(), SettlingScheduler()
         self.failures, self.is_left_closed = LogDirFailureChannel(), False
@@ -82,6 +82,8 @@ class Driver:
         self.own: list[str] = []  # what only our answers have
         path.mkdir(parents=True, exist_ok=True)
         self.log = self._open(True, 0, 0)
+        if self.tier is not None:
+            self.tier.open()
 
     def _open(self, clean: bool, recovery_point: int, start_offset: int) -> UnifiedLog:
         if self.tiered:
@@ -95,7 +97,9 @@ class Driver:
 
     def _open_tiered(self, inputs: LoadInputs) -> UnifiedLog:
         """As a log manager with tiering opens it."""
-        context = LogContext(self.scheduler, self.time, self.failures, remote_storage=True)
+        context = LogContext(
+            self.scheduler, self.time, self.failures, remote_storage=True, remote=RemoteLookups(
+                None if self.tier is None else self.tier.find_offset))
         is_remote = context.is_remote(inputs.config, "t")
         return load_unified_log(str(self.path), replace(inputs, is_remote=is_remote),
                                 context=context)
@@ -105,9 +109,9 @@ class Driver:
     def run(self, op: Json) -> Json:
         """What it returned."""
         run = getattr(self, f"_{op['op']}", None)
-        if run is None:
+        if run is None and self.tier is None:
             raise ValueError(f"unknown op {op}")
-        found: Json | None = run(op)
+        found: Json | None = self.tier.run(op) if run is None else run(op)
         return found or {}
 
     def _append(self, op: Json) -> Json:
@@ -198,8 +202,11 @@ class Driver:
         self.log.update_config(LogConfig.from_properties(self.config))
 
     def _read(self, op: Json) -> Json:
-        found = self.log.read(op["offset"], op["max_bytes"], ISOLATION_OF[op["isolation"]],
-                              op["min_one"])
+        return self.read(self.log.read(op["offset"], op["max_bytes"],
+                                       ISOLATION_OF[op["isolation"]], op["min_one"]))
+
+    def read(self, found: FetchDataInfo) -> Json:
+        """What a read returned."""
         where, data = found.fetch_offset_metadata, bytes(found.records)
         self.own.append(f"  {where} {found.first_entry_incomplete} {found.aborted_transactions}")
         return {"offset": where.message_offset, "segment": where.segment_base_offset,
@@ -218,6 +225,8 @@ class Driver:
         self._close(op["clean"])
         self.log = self._open(op["clean"], recovery_point, start_offset)
         self.is_left_closed = False
+        if self.tier is not None:
+            self.tier.open()
 
     def _crash(self, op: Json) -> None:
         start_offset = op["start_offset"]
@@ -252,6 +261,7 @@ class Driver:
                    "highest_remote_offset": log.highest_offset_in_remote_storage}
         return {
             **(of_tier if self.tiered else {}),
+            **({} if self.tier is None else {"remote": self.tier.state()}),
             "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
             "log_end_offset": log.log_end_offset, "high_watermark": log.high_watermark,
             "last_stable_offset": log.last_stable_offset,
@@ -320,7 +330,8 @@ def run_sequence(work_dir: Path, sequence: Json) -> Json:
     """The answer to one line."""
     with listening(work_dir / sequence["name"]) as said:
         driver = Driver(work_dir / sequence["name"] / "t-0", sequence["config"],
-                        tiered=sequence.get("tiered", False))
+                        tiered=sequence.get("tiered", False),
+                        remote=sequence.get("remote", False))
         results, lines = [], [said.taken()]
         for op in sequence["ops"]:
             try:

@@ -33,6 +33,8 @@ KAFKA_VERSION = "4.3.1"
 JAVA_MIN = 17
 HERE = Path(__file__).resolve().parent
 _START_SECONDS = 300.0
+#: Programs of several files.
+_PARTS = {"Driver": ("Tier",)}
 #: Short-lived JVMs: small, and quick to be up rather than quick later.
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
@@ -103,8 +105,9 @@ def library() -> Path:
 def compiled(program: str, folder: Path = HERE) -> Path:
     """The directory of the classes of a Java program of `folder`, by default one beside this
     file."""
-    source = folder / f"{program}.java"
-    digest = hashlib.sha256(source.read_bytes() + KAFKA_VERSION.encode()).hexdigest()[:16]
+    sources = [folder / f"{name}.java" for name in (program, *_PARTS.get(program, ()))]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)
+                            + KAFKA_VERSION.encode()).hexdigest()[:16]
     target = cache_dir() / "classes" / f"{program}-{digest}"
     if target.is_dir():
         return target
@@ -117,7 +120,7 @@ def compiled(program: str, folder: Path = HERE) -> Path:
         if target.is_dir():
             return target  # another process was first
         subprocess.run([javac, "-nowarn", "-XDsuppressNotes", "-cp", f"{lib}/*",
-                        "-d", f"{fresh}/classes", str(source)], check=True)
+                        "-d", f"{fresh}/classes", *map(str, sources)], check=True)
         os.rename(f"{fresh}/classes", target)
     return target
 

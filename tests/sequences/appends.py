@@ -25,8 +25,10 @@ def text(raw: bytes) -> str:
 class Appends:
     """Makes append operations and tells the world what they did, if they did."""
 
-    def __init__(self, world: World, batches: Batches, wrong: float) -> None:
-        self.world, self.batches, self.wrong = world, batches, wrong
+    def __init__(self, world: World, batches: Batches, wrong: float, *,
+                 plain: bool = False) -> None:
+        """`plain`: followers get every offset, in the current format, each with its epoch."""
+        self.world, self.batches, self.wrong, self.plain = world, batches, wrong, plain
         self.random = world.random
 
     def _chance(self, much: float) -> bool:
@@ -221,12 +223,12 @@ class Appends:
         end, epoch = world.end, world.epoch
         if self._chance(self.wrong):
             end += self.random.choice([-1, -3, 5, -end, 2**31])
-        if self._chance(.03):
+        if not self.plain and self._chance(.03):
             end += self.random.choice([2**31 - 1, 2**31, 2**33])
         told = epoch
         grew = [(end, end)]
         for _ in range(self.random.randint(1, 5)):
-            if self._chance(.12):
+            if not self.plain and self._chance(.12):
                 end += self.random.choice([1, 2, 7, 300])
             if self._chance(.12):
                 epoch += self.random.randint(1, 2)
@@ -250,8 +252,8 @@ class Appends:
 
     def _replicated(self, end: int, epoch: int) -> tuple[bytes, int]:
         kind = self.random.random()
-        epoch = -1 if self._chance(.02) else epoch
-        if kind < .06:
+        epoch = -1 if not self.plain and self._chance(.02) else epoch
+        if kind < .06 and not self.plain:
             return self._old_messages(end)
         if kind < .12:
             return v2.encode(self.batches.leader_change(end, epoch)), end + 1

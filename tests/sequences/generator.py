@@ -30,7 +30,8 @@ class Generator:
         self.theme = themed(self.random, themes)
         self.world = World(self.random)
         self.batches = Batches(self.random, self.theme.look, self.world.clock)
-        self.appends = Appends(self.world, self.batches, self.theme.wrong)
+        self.appends = Appends(self.world, self.batches, self.theme.wrong,
+                               plain=self.theme.remote)
         self.settings = self.world.settings
         self.settings.update(first_config(self.random, self.theme))
         room = self.world.setting("internal.segment.bytes", 2**30)
@@ -50,7 +51,8 @@ class Generator:
             else:
                 ops += getattr(self, name)()
         return {"name": self.name, "theme": self.theme.name, "config": first, "ops": ops,
-                **({"tiered": True} if self.theme.tiered else {})}
+                **({"tiered": True} if self.theme.tiered else {}),
+                **({"remote": True} if self.theme.remote else {})}
 
     def _chance(self, much: float) -> bool:
         return self.random.random() < much
@@ -183,6 +185,50 @@ class Generator:
         """Also a policy or a limit that forbids what is set."""
         key = self.random.choice(sorted(TIER_CHANGES))
         return [self._set(key, self.random.choice(TIER_CHANGES[key]))]
+
+    def lead(self) -> list[Op]:
+        return [{"op": "lead"}]
+
+    def tier_copy(self) -> list[Op]:
+        return [*(self._replicated() if self._chance(.8) else []), {"op": "copy"}]
+
+    def tier_expire(self) -> list[Op]:
+        return [{"op": "expire"}]
+
+    def follow(self) -> list[Op]:
+        return [{"op": "follow"}]
+
+    def tier_retain(self) -> list[Op]:
+        """Copies, and deletes a while later what is old, of the disk and of remote storage."""
+        later = self.world.clock + self.random.choice([0, 1001, 60_001, _HOUR + 1])
+        return [*self._replicated(), {"op": "copy"}, *self._clock(later), {"op": "retention"},
+                *([{"op": "expire"}] if self._chance(.3) else [])]
+
+    def tier_fail(self) -> list[Op]:
+        """The next call of the store or of the metadata fails, and mostly comes at once."""
+        call = self.random.choice(["copy", "copy", "delete", "delete", "fetch", "index", "add",
+                                   "update", "update"])
+        kind = self.random.choice(["storage", "storage", "retriable", "other"])
+        then: list[Op] = {"copy": self.tier_retain, "add": self.tier_retain,
+                          "update": self.tier_retain, "delete": self.tier_expire,
+                          "fetch": self.fetch, "index": self.fetch}[call]()
+        return [{"op": "fail", "call": call, "kind": kind}, *(then if self._chance(.7) else [])]
+
+    def custom(self) -> list[Op]:
+        return [{"op": "custom", "bytes": self.random.choice([-1, -1, 0, 16, 17])}]
+
+    def other_leader(self) -> list[Op]:
+        return [{"op": "other_leader", "state": self.random.choice([0, 1])}]
+
+    def fetch(self) -> list[Op]:
+        return [{**one, "op": "fetch"} for one in self.read()]
+
+    def fetch_committed(self) -> list[Op]:
+        return [{**one, "op": "fetch"} if one["op"] == "read" else one
+                for one in self.read_committed()]
+
+    def find(self) -> list[Op]:
+        return [{**one, "op": "find"} for one in self.timestamp()]
 
     # ---- cleaning
 

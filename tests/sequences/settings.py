@@ -55,8 +55,9 @@ class Theme:
     weights: dict[str, float] = field(default_factory=dict)
     wrong: float = .06
     begin: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Whether tiering is on.
+    #: Whether tiering is on, and whether a RemoteLogManager copies and deletes.
     tiered: bool = False
+    remote: bool = False
 
 
 _BASE = {
@@ -159,6 +160,30 @@ TIERED_THEMES = tuple(
         "leader": {}, "producers": {"idempotent": 10, "transactional": 8, "marker": 6},
         "follower": {"append": 2, "follower": 16, "epoch": 3}, "starts": {
             "start_offset": 5, "remote_start": 4, "reopen": 3}}.items())
+#: The tasks and reads of a RemoteLogManager, which `--remote` runs. Where docs/differences.md says
+#: that they differ, these do not go: truncations, lost leader epochs, offsets that no record has,
+#: and a log that is too large and whose start a client moved.
+REMOTE_THEMES = tuple(
+    replace(_theme(f"remote {name}", Look(no_timestamp=0), 0, begin={
+        "remote.storage.enable": ("true",), "internal.segment.bytes": ("300", "600", "1500"),
+        "retention.ms": ("-1", "60000", "3600000", "604800000"),
+        "retention.bytes": ("2000", "5000") if name == "sizes" else ("-1",),
+        "local.retention.ms": ("-2", "0", "1000", "60000"),
+        "local.retention.bytes": ("-2", "0", "500", "2000"),
+        "cleanup.policy": ("delete",)}, **{
+            "tier_retain": 6, "tier_copy": 6, "tier_expire": 4, "follow": 1, "lead": .5,
+            "tier_fail": 1.5, "custom": 0, "other_leader": .5, "fetch": 6, "fetch_committed": 3,
+            "find": 5, "retention": 1, "retain": 1, "roll": 2, "clock": 2, "start_offset": 0,
+            "timestamp": 0, "read": .5, "read_committed": .2, "tier_config": 0, "config": 0,
+            "bad_config": 0, "truncate_to": 0, "truncate_fully": 0, "reopen": .7, "odd": .1,
+            "odd_marker": .1, "old": 0, "raft": 0, "epoch": 1.5, "epoch_start": 0, "append": 10,
+            "several": .2, "expire_producers": .1, **weights}), tiered=True, remote=True)
+    for name, weights in {
+        "leader": {}, "producers": {"idempotent": 6, "transactional": 10, "marker": 8},
+        "elections": {"epoch": 6, "lead": 3, "other_leader": 3}, "starts": {"start_offset": 5},
+        "sizes": {},
+        "failures": {"tier_fail": 6, "other_leader": 2}, "custom": {"custom": 2, "tier_fail": 0},
+        "follower": {"append": 2, "follower": 16, "epoch": 3, "follow": 5}}.items())
 #: Any of these with crashes, which `--crashed` runs.
 CRASHED_THEMES = tuple(replace(theme, name=f"crashed {theme.name}",
                                weights={**theme.weights, "crash": 5})

@@ -12,7 +12,7 @@ import pytest
 
 from tests.sequences.generator import generate
 from tests.sequences.judge import Judge
-from tests.sequences.settings import CRASHED_THEMES, TIERED_THEMES, Theme
+from tests.sequences.settings import CRASHED_THEMES, REMOTE_THEMES, TIERED_THEMES, Theme
 from tests.support.effort import how_many, quick_first
 
 SEED = 2026
@@ -30,7 +30,8 @@ def test_both_do_the_same(judge: Judge, first: int) -> None:
 
 
 @pytest.mark.parametrize("themes", quick_first([
-    pytest.param(TIERED_THEMES, id="tiered"), pytest.param(CRASHED_THEMES, id="crashed")], 1))
+    pytest.param(TIERED_THEMES, id="tiered"), pytest.param(CRASHED_THEMES, id="crashed"),
+    pytest.param(REMOTE_THEMES, id="remote")], 1))
 def test_other_logs(judge: Judge, themes: tuple[Theme, ...]) -> None:
     verdicts = list(judge.judge(generate(SEED, range(SLICE), themes)))
     assert all(verdict.counts for verdict in verdicts)
