@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import shutil
 import struct
@@ -310,15 +311,20 @@ def run(capsys: Capture, *args: str | Path) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-@pytest.fixture
-def killed(tmp_path: Path) -> Path:
-    """A data directory of an embedded log that was never closed, after 19 records in one batch."""
-    import multiprocessing
-    root = tmp_path / "data"
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory of an embedded log that was never closed, of batches of 19 records."""
+    root = tmp_path_factory.mktemp("killed") / "data"
     writer = multiprocessing.get_context("spawn").Process(target=_write, args=(str(root),))
     writer.start()
     writer.join()
     return root
+
+
+@pytest.fixture
+def killed(killed_once: Path, tmp_path: Path) -> Path:
+    """A copy, which the test may change."""
+    return shutil.copytree(killed_once, tmp_path / "data")
 
 
 def _write(root: str) -> None:
