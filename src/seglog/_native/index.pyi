@@ -10,6 +10,8 @@ from seglog._native.window import WindowSource
 
 OFFSET_ENTRY_DTYPE: Final[np.dtype[np.void]]
 TIME_ENTRY_DTYPE: Final[np.dtype[np.void]]
+STORED_OFFSET_DTYPE: Final[np.dtype[np.void]]
+STORED_TIME_DTYPE: Final[np.dtype[np.void]]
 ABORTED_TXN_DTYPE: Final[np.dtype[np.void]]
 COPY_MAX: Final[int]
 

@@ -23,8 +23,9 @@ ABORTED_TXN_DTYPE = np.dtype([
 ])
 COPY_MAX = SLG_INDEX_COPY_MAX
 
-_STORED_OFFSET = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_STORED_TIME = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+#: The entries of the files; offsets count from the base offset.
+STORED_OFFSET_DTYPE = np.dtype([("offset", ">i4"), ("position", ">i4")])
+STORED_TIME_DTYPE = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _STORED_TXN = np.dtype([
     ("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"),
     ("last_stable_offset", ">i8"),
@@ -275,7 +276,7 @@ cdef class OffsetIndexView(_IndexView):
 
     def to_numpy(self):
         """All entries, offsets absolute: OFFSET_ENTRY_DTYPE."""
-        stored = np.frombuffer(self._copied(), _STORED_OFFSET)
+        stored = np.frombuffer(self._copied(), STORED_OFFSET_DTYPE)
         entries = np.empty(len(stored), OFFSET_ENTRY_DTYPE)
         entries["offset"] = stored["offset"].astype(np.int64) + self.base_offset
         entries["position"] = stored["position"]
@@ -290,7 +291,7 @@ cdef class TimeIndexView(_IndexView):
 
     def to_numpy(self):
         """All entries, offsets absolute: TIME_ENTRY_DTYPE."""
-        stored = np.frombuffer(self._copied(), _STORED_TIME)
+        stored = np.frombuffer(self._copied(), STORED_TIME_DTYPE)
         entries = np.empty(len(stored), TIME_ENTRY_DTYPE)
         entries["timestamp"] = stored["timestamp"]
         entries["offset"] = stored["offset"].astype(np.int64) + self.base_offset

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seglog._native import dump as native
 from seglog._native.file import read_at
-from seglog._native.index import search_entries
+from seglog._native.index import STORED_OFFSET_DTYPE, STORED_TIME_DTYPE, search_entries
 from seglog._native.window import WindowSource
 from seglog._native.status import Status, status_error
 from seglog.dump.logs import open_file
@@ -20,8 +20,6 @@ from seglog.storage.codecs import decompress
 
 __all__ = ["dump_index", "dump_time_index", "dump_transaction_index"]
 
-_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _TXN_ENTRY = np.dtype([("version", "i1"), ("unread", "i1"), ("producer_id", ">i8"),
                        ("first_offset", ">i8"), ("last_offset", ">i8"),
                        ("last_stable_offset", ">i8")])
@@ -60,7 +58,7 @@ def dump_index(path: str, options: DumpOptions, output: Output, findings: Findin
     """Prints an offset index; records the entries whose offset differs from their batch's."""
     base = leading_number(path)
     with open_file(_sibling(path, ".log")) as (fd, log_size):
-        entries, size = _read_entries(path, _OFFSET_ENTRY)
+        entries, size = _read_entries(path, STORED_OFFSET_DTYPE)
         offsets = _absolute_offsets(entries["offset"], base)
         if not offsets:
             output.line(f"{path} is empty.", type="empty")
@@ -71,7 +69,7 @@ def dump_index(path: str, options: DumpOptions, output: Output, findings: Findin
                                f"non-zero size but the last offset is {offsets[-1]} which is less "
                                f"than the base offset {base}", "index_offset_range",
                                expected=base, found=offsets[-1])
-            _check_size(path, size, _OFFSET_ENTRY.itemsize, "Index file")
+            _check_size(path, size, STORED_OFFSET_DTYPE.itemsize, "Index file")
             output.line(f"{path} passed sanity check.", type="sanity_check", passed=True)
             return
         positions = entries["position"].tolist()
@@ -94,20 +92,20 @@ def _check_position(path: str, number: int, position: int, log_size: int) -> Non
     if not 0 <= position <= log_size:
         raise _corrupt(path, f"{path}: entry {number} points at byte {position} of a log of "
                        f"{log_size} bytes", "index_position_range", expected=log_size,
-                       found=position, position=number * _OFFSET_ENTRY.itemsize)
+                       found=position, position=number * STORED_OFFSET_DTYPE.itemsize)
 
 
 def _not_a_batch(path: str, number: int, offset: int, position: int) -> CorruptIndexError:
     return _corrupt(path, f"{path}: entry {number} for offset {offset} points at byte {position} "
                     "of the log, where no batch begins", "index_not_a_batch", expected=offset,
-                    found=position, position=number * _OFFSET_ENTRY.itemsize)
+                    found=position, position=number * STORED_OFFSET_DTYPE.itemsize)
 
 
 class _OffsetLookup:
     """OffsetIndex.lookup, with Kafka's result for unsorted entries too."""
 
     def __init__(self, path: str, base: int) -> None:
-        entries, _ = _read_entries(path, _OFFSET_ENTRY)
+        entries, _ = _read_entries(path, STORED_OFFSET_DTYPE)
         stored = entries.tobytes()
         self._stored, self._base = WindowSource(lambda position, least: (0, stored)), base
         self.positions: list[int] = entries["position"].tolist()
@@ -167,7 +165,7 @@ def dump_time_index(path: str, options: DumpOptions, output: Output, findings: F
     log_path, index_path = _sibling(path, ".log"), _sibling(path, ".index")
     with open_file(log_path) as (fd, log_size):
         lookup = _OffsetLookup(index_path, base)
-        entries, size = _read_entries(path, _TIME_ENTRY)
+        entries, size = _read_entries(path, STORED_TIME_DTYPE)
         offsets = _absolute_offsets(entries["offset"], base)
         timestamps: list[int] = entries["timestamp"].tolist()
         if options.index_sanity_check:
@@ -220,7 +218,7 @@ def _check_time_index(path: str, size: int, base: int, timestamps: list[int],
         raise _corrupt(path, f"{title} the last offset is {offsets[-1]} which is less than the "
                        f"first offset {base}", "index_offset_range", expected=base,
                        found=offsets[-1])
-    _check_size(path, size, _TIME_ENTRY.itemsize, "Time index file")
+    _check_size(path, size, STORED_TIME_DTYPE.itemsize, "Time index file")
 
 
 def dump_transaction_index(path: str, output: Output) -> None:

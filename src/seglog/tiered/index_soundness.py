@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.index import read_aborted
+from seglog._native.index import STORED_OFFSET_DTYPE, STORED_TIME_DTYPE, read_aborted
 from seglog.errors import CorruptIndexError, SeglogError
 from seglog.model import EpochEntry, ProducerStateEntry
 from seglog.storage.epochs import read_leader_epochs
@@ -20,9 +20,6 @@ from seglog.storage.producer_state import decode_snapshot, encode_snapshot
 from seglog.tiered.remote_storage import IndexType
 
 __all__ = ["Batches", "SegmentFacts", "problem_of"]
-
-_OFFSET = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_TIME = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 
 Batches = npt.NDArray[np.void]
 
@@ -49,7 +46,7 @@ def problem_of(kind: IndexType, content: bytes, facts: SegmentFacts) -> str | No
 
 
 def _offset_problem(content: bytes, facts: SegmentFacts) -> str | None:
-    entries = _entries(content, _OFFSET)
+    entries = _entries(content, STORED_OFFSET_DTYPE)
     offsets = entries["offset"].astype(np.int64) + facts.start_offset
     positions = entries["position"].astype(np.int64)
     rows = np.searchsorted(facts.batches["position"], positions)
@@ -61,7 +58,7 @@ def _offset_problem(content: bytes, facts: SegmentFacts) -> str | None:
 
 
 def _time_problem(content: bytes, facts: SegmentFacts) -> str | None:
-    entries = _entries(content, _TIME)
+    entries = _entries(content, STORED_TIME_DTYPE)
     offsets = entries["offset"].astype(np.int64) + facts.start_offset
     timestamps = entries["timestamp"].astype(np.int64)
     latest = np.maximum.accumulate(facts.batches["max_timestamp"])
