@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from seglog.log.stats import BrokerTopicStats, LogMetrics, flush_timer
+from seglog.log.log_metrics import LogMetrics
+from seglog.log.stats import BrokerTopicStats, flush_timer
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 
@@ -39,11 +41,11 @@ class Counts:
 
 
 def test_gauges_of_a_log() -> None:
-    registry, log = MetricsRegistry(), Log()
-    metrics = LogMetrics(registry, log)
+    stats = BrokerTopicStats(MetricsRegistry())
+    metrics = LogMetrics(Log(), stats, Counts())
     metrics.register()
     tags = "topic=orders,partition=3"
-    assert {name: one["Value"] for name, one in registry.snapshot().items()} == {
+    assert {name: one["Value"] for name, one in _of_logs(stats.registry).items()} == {
         f"kafka.log:type=Log,name=NumLogSegments,{tags}": 2,
         f"kafka.log:type=Log,name=LogStartOffset,{tags}": 10,
         f"kafka.log:type=Log,name=LogEndOffset,{tags}": 20,
@@ -52,21 +54,26 @@ def test_gauges_of_a_log() -> None:
     }
     metrics.remove()
     metrics.remove()
-    assert not registry.snapshot()
+    assert not _of_logs(stats.registry)
+
+
+def _of_logs(registry: MetricsRegistry) -> dict[str, Any]:
+    return {name: one for name, one in registry.snapshot().items() if name.startswith("kafka.log")}
 
 
 def test_a_future_log_that_becomes_the_current_one() -> None:
-    registry = MetricsRegistry()
+    stats = BrokerTopicStats(registry := MetricsRegistry())
     current, future = Log(), Log(is_future=True, size=7)
-    of_current, of_future = LogMetrics(registry, current), LogMetrics(registry, future)
+    of_current, of_future = (
+        LogMetrics(log, stats, Counts()) for log in (current, future))
     of_current.register()
     of_future.register()
     name = "kafka.log:type=Log,name=Size,topic=orders,partition=3"
-    assert len(registry) == 10 and f"{name},is-future=true" in registry
+    assert len(_of_logs(registry)) == 10 and f"{name},is-future=true" in registry
     future.is_future = False
     of_current.remove()
     of_future.register()
-    assert len(registry) == 5
+    assert len(_of_logs(registry)) == 5
     size = registry.get(name)
     assert size is not None and size.attributes() == {"Value": 7}
 

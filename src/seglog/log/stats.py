@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from seglog.forks import SurvivesFork
 from seglog.metrics import Meter, MetricsRegistry, Timer
 from seglog.model import TopicPartition
 
-if TYPE_CHECKING:
-    from seglog.log.appends import Appends
-    from seglog.log.readable_log import ReadableLog
-
-__all__ = ["BrokerTopicMetrics", "BrokerTopicStats", "LogMetrics", "flush_timer"]
+__all__ = ["BrokerTopicMetrics", "BrokerTopicStats", "flush_timer", "partition_tags"]
 
 
 def flush_timer(registry: MetricsRegistry) -> Timer:
@@ -25,7 +20,12 @@ def flush_timer(registry: MetricsRegistry) -> Timer:
     return registry.group("kafka.log", "LogFlushStats").timer("LogFlushRateAndTimeMs")
 
 
-#: The counter of `Appends` that each meter reads.
+def partition_tags(key: TopicPartition) -> dict[str, str | int]:
+    """The tags of what is measured for each partition."""
+    return {"topic": key.topic, "partition": key.partition}
+
+
+#: The counter of a log's `Appends` that each meter reads.
 _APPENDED = {"messages_in": "MessagesInPerSec", "bytes_in": "BytesInPerSec",
              "messages_converted": "ProduceMessageConversionsPerSec",
              "replication_bytes_in": "ReplicationBytesInPerSec"}
@@ -36,23 +36,23 @@ class _Appended(SurvivesFork):
     gone."""
 
     def __init__(self) -> None:
-        self._logs: dict[int, Appends] = {}  # by id()
+        self._logs: dict[int, object] = {}  # by id()
         self._others = dict.fromkeys(_APPENDED, 0)
 
-    def add(self, log: Appends) -> None:
+    def add(self, log: object) -> None:
         """Starts to follow a log."""
         with self._lock:
             if id(log) not in self._logs:
                 self._logs[id(log)] = log
                 self._count(log, -1)
 
-    def remove(self, log: Appends) -> None:
+    def remove(self, log: object) -> None:
         """Stops following a log. A second call does nothing."""
         with self._lock:
             if self._logs.pop(id(log), None) is not None:
                 self._count(log, 1)
 
-    def _count(self, log: Appends, sign: int) -> None:
+    def _count(self, log: object, sign: int) -> None:
         for name in self._others:
             self._others[name] += sign * getattr(log, name)
 
@@ -137,8 +137,8 @@ class BrokerTopicStats:
         if found is not None:
             found.close()
 
-    def follow_appends(self, topic: str, counts: Appends) -> Callable[[], None]:
-        """Adds a log's append counters to its topic's and to the total.
+    def follow_appends(self, topic: str, counts: object) -> Callable[[], None]:
+        """Adds the counters of a log's `Appends` to its topic's and to the total.
 
         The counters only grow. The returned function stops this.
         """
@@ -151,58 +151,3 @@ class BrokerTopicStats:
                 one.remove(counts)
 
         return stop
-
-
-class LogMetrics:
-    """The metrics of one log: its gauges `kafka.log:type=Log`, with topic and partition as tags,
-    and its share of the appends.
-
-    They count from `register` to `remove`. A log whose directory is renamed (`-future` is a tag)
-    registers them again. Without `stats` there are only gauges.
-    """
-
-    def __init__(self, registry: MetricsRegistry, log: ReadableLog,
-                 stats: BrokerTopicStats | None = None,
-                 appends: Appends | None = None) -> None:
-        self._group = registry.group("kafka.log", "Log")
-        self._log, self._stats, self._appends = log, stats, appends
-        self._registered: list[str] = []
-        self._stop_counting: Callable[[], None] | None = None
-
-    @staticmethod
-    def tags(key: TopicPartition) -> dict[str, str | int]:
-        """The tags of a log that is not a future one."""
-        return {"topic": key.topic, "partition": key.partition}
-
-    def register(self) -> None:
-        """Registers the gauges, replacing registered ones."""
-        self._remove_gauges()
-        log = self._log
-        tags = self.tags(log.topic_partition)
-        if log.is_future:
-            tags["is-future"] = "true"
-        self._registered = self._group.gauges(self._gauges(), tags)
-        if self._stats is not None and self._appends is not None and self._stop_counting is None:
-            self._stop_counting = self._stats.follow_appends(log.topic_partition.topic,
-                                                              self._appends)
-
-    def remove(self) -> None:
-        """Removes them; a second call does nothing."""
-        self._remove_gauges()
-        if self._stop_counting is not None:
-            self._stop_counting()
-            self._stop_counting = None
-
-    def _remove_gauges(self) -> None:
-        registered, self._registered = self._registered, []
-        self._group.registry.remove_all(registered)
-
-    def _gauges(self) -> dict[str, Callable[[], int]]:
-        log = self._log
-        return {
-            "NumLogSegments": lambda: log.number_of_segments,
-            "LogStartOffset": lambda: log.log_start_offset,
-            "LogEndOffset": lambda: log.log_end_offset,
-            "Size": lambda: log.size,
-            "RetentionSizeInPercent": lambda: log.retention_size_in_percent,
-        }

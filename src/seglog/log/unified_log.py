@@ -30,7 +30,8 @@ from seglog.log.record_reads import RecordReads
 from seglog.log.rolling import Rolling
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.active_segment import Records
-from seglog.log.stats import LogMetrics, flush_timer
+from seglog.log.log_metrics import LogMetrics
+from seglog.log.stats import flush_timer
 from seglog.log.offsets_by_timestamp import OffsetsByTimestamp
 from seglog.log.truncation import Truncation
 from seglog.log.verification_guard import VerificationGuard
@@ -106,7 +107,7 @@ class UnifiedLog(ReadableLog, RecordReads):
                                             inputs.config.file_delete_delay_ms)
         self._metrics: LogMetrics | None = None
         if context.stats is not None:
-            self._metrics = LogMetrics(context.stats.registry, self, context.stats, self._appends)
+            self._metrics = LogMetrics(self, context.stats, self._appends)
             local.flush_timer = flush_timer(context.stats.registry).time
             if not local.path.endswith(_PUT_ASIDE):  # the partition may have another log
                 self.new_metrics()

@@ -7,7 +7,7 @@ from functools import partial
 
 from seglog.config import LogConfig
 from seglog.log.retention import size_in_percent
-from seglog.log.stats import BrokerTopicStats, LogMetrics
+from seglog.log.stats import BrokerTopicStats, partition_tags
 from seglog.manager.unopened import UnopenedLogs
 from seglog.metrics import Gauge, Metric, MetricName
 from seglog.model import TopicPartition
@@ -21,7 +21,7 @@ _LOG_GAUGES = {"NumLogSegments": "segments", "LogStartOffset": "log_start_offset
 
 
 class UnopenedGauges:
-    """The gauges of unopened logs (`log.stats.LogMetrics`), and the meters of their topics: a
+    """The gauges of unopened logs (`LogMetrics`), and the meters of their topics: a
     MetricsSource. Gauges are created on request."""
 
     def __init__(self, logs: UnopenedLogs, stats: BrokerTopicStats,
@@ -38,14 +38,14 @@ class UnopenedGauges:
         self._register_topics()
         for key in self._logs:
             for name, gauge in self._gauges(key).items():
-                yield MetricName.of(*_LOG, name, LogMetrics.tags(key)), gauge
+                yield MetricName.of(*_LOG, name, partition_tags(key)), gauge
 
     def find(self, mbean: str) -> Metric | None:
         """See MetricsSource."""
         if mbean.startswith(f"{_LOG[0]}:type={_LOG[1]},"):
             keys = (key for key in self._logs if mbean.endswith(f",partition={key.partition}"))
             return next((gauge for key in keys for name, gauge in self._gauges(key).items()
-                         if MetricName.of(*_LOG, name, LogMetrics.tags(key)).mbean == mbean), None)
+                         if MetricName.of(*_LOG, name, partition_tags(key)).mbean == mbean), None)
         if not self._has_topics and "type=BrokerTopicMetrics" in mbean:
             self._register_topics()
             return self._stats.registry.get(mbean)

@@ -11,7 +11,7 @@ from functools import partial
 from seglog._native.fetch import LogOffsetMetadata
 from seglog.errors import OffsetOutOfRangeError, RemoteReadTimeoutError, SeglogError
 from seglog.log.read import FetchDataInfo
-from seglog.log.stats import LogMetrics
+from seglog.log.stats import partition_tags
 from seglog.log.unified_log import UnifiedLog
 from seglog.metrics import MetricsRegistry
 from seglog.model import TimestampOffset, TopicPartition
@@ -113,7 +113,7 @@ class RemoteFetches:
         partition = log.topic_partition
         self._expired[_LOOKUPS].mark()
         self._metrics.group("kafka.server", _LOOKUPS).meter(
-            _EXPIRES, "requests", LogMetrics.tags(partition)).mark()
+            _EXPIRES, "requests", partition_tags(partition)).mark()
         self._expired_partitions.add(partition)
         raise RemoteReadTimeoutError(
             f"{partition}: no offset was found for time {timestamp_ms} in "
@@ -126,7 +126,7 @@ class RemoteFetches:
         if partition in self._expired_partitions:
             self._expired_partitions.discard(partition)
             self._metrics.group("kafka.server", _LOOKUPS).remove(
-                _EXPIRES, LogMetrics.tags(partition))
+                _EXPIRES, partition_tags(partition))
 
     def close(self) -> None:
         """Cancels waiting reads, waits for running ones, and removes all metrics."""
