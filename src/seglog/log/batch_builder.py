@@ -15,7 +15,7 @@ from seglog._native.batch import (
 )
 from seglog._native.encode import BATCH_OVERHEAD, BatchEncoder
 from seglog._native.validate import RecordWalk, transfer
-from seglog.arguments import INT32_MIN, int32, int64, integer, shown
+from seglog.arguments import INT32_MAX, INT32_MIN, INT64_MAX, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError, IllegalStateError
 from seglog.storage import codecs
 from seglog.storage.codecs import Buffer
@@ -31,8 +31,6 @@ _REFUSED: Final = (BufferError, OverflowError, TypeError, ValueError)
 _PAIR: Final = 2
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
-_INT_MAX: Final = 2**31 - 1
-_OFFSET_MAX: Final = 2**63 - 1
 _ESTIMATION_FACTOR = np.float32(1.05)
 _CONTROL_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
@@ -114,7 +112,7 @@ class RecordBatchBuilder:
                  producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1,
                  base_sequence: int = -1, is_transactional: bool = False,
                  is_control_batch: bool = False, partition_leader_epoch: int = -1,
-                 write_limit: int = _INT_MAX, delete_horizon_ms: int = NO_TIMESTAMP) -> None:
+                 write_limit: int = INT32_MAX, delete_horizon_ms: int = NO_TIMESTAMP) -> None:
         self.base_offset = base_offset
         self.codec, self.level = codec_of(codec), level
         codecs.level_of(self.codec, level)
@@ -232,7 +230,7 @@ class RecordBatchBuilder:
     def _check_offset(self, offset: int) -> None:
         """Raises Kafka's error for an offset beyond int64: Kafka's wraps, and is then below the
         previous one."""
-        if offset > _OFFSET_MAX:
+        if offset > INT64_MAX:
             raise IllegalArgumentError(
                 f"Illegal offset {offset - 2**64} following previous offset {self.last_offset} "
                 "(Offsets must increase monotonically).") from None

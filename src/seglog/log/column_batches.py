@@ -22,7 +22,7 @@ from seglog._native.encode_columns import ColumnEncoder
 from seglog._native.encode_sources import (
     ColumnSource, arrow_source, buffer_source, headers_source, selected_source,
 )
-from seglog.arguments import INT32_MIN, int32, int64, integer, shown
+from seglog.arguments import INT32_MAX, INT32_MIN, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError
 from seglog.log.batch_builder import (
     Headers, attributes_of, check_bytes, check_producer, codec_of,
@@ -35,7 +35,6 @@ __all__ = ["MAX_BATCH_BYTES_DEFAULT", "SPAN_BYTES_DEFAULT", "SelectedRows", "enc
 #: Kafka's `batch.size` of a producer.
 MAX_BATCH_BYTES_DEFAULT: Final = 16384
 SPAN_BYTES_DEFAULT: Final = 1 << 20
-_INT_MAX: Final = 2**31 - 1
 _TIME_UNITS: Final = {"s": "tss:", "ms": "tsm:", "us": "tsu:", "ns": "tsn:"}
 
 
@@ -55,7 +54,7 @@ def encode_batches(data: Any, **options: Any) -> bytes:
 
 
 def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None = None,
-                 max_batch_bytes: int = MAX_BATCH_BYTES_DEFAULT, max_records: int = _INT_MAX,
+                 max_batch_bytes: int = MAX_BATCH_BYTES_DEFAULT, max_records: int = INT32_MAX,
                  span_bytes: int | None = SPAN_BYTES_DEFAULT, base_offset: int | None = None,
                  timestamp: int | None = None, log_append_time: int | None = None,
                  producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
