@@ -323,3 +323,15 @@ def test_an_early_end_awaits_the_threads() -> None:
     started.close()
     assert all(ended)
     assert not [one for one in threading.enumerate() if one.name.startswith("seglog-cleaner")]
+
+
+def test_buffers_of_one_byte_do_not_make_millions_of_tables(monkeypatch: pytest.MonkeyPatch
+                                                            ) -> None:
+    """The smallest `log.cleaner.io.buffer.size`: each chunk of a task has its own hashed keys."""
+    monkeypatch.undo()
+    made = []
+    monkeypatch.setattr(cleaner_module, "BatchKeys", made.append)
+    for size in (1, 100, 1 << 10):
+        made.clear()
+        Cleaner(offset_map=OffsetMap(1 << 16), io_buffer_size=size, threads=3)
+        assert 5 <= len(made) <= 5 * 64

@@ -39,8 +39,8 @@ from seglog.storage.batches import BatchHeader
 __all__ = ["Cleaner", "Round", "SegmentSource", "Target"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
-#: A thread takes so many bytes of chunks at a time.
-_BYTES_OF_THREAD = 1 << 20
+#: A thread takes so many bytes of chunks at a time, and so many chunks of small buffers.
+_BYTES_OF_THREAD, _CHUNKS_OF_THREAD = 1 << 20, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Cleaner:
         if threads < 1:
             raise IllegalArgumentError(f"{threads} threads: expected at least 1")
         self.threads = threads
-        self._chunks_of_thread = max(_BYTES_OF_THREAD // io_buffer_size, 1)
+        self._chunks_of_thread = min(max(_BYTES_OF_THREAD // io_buffer_size, 1), _CHUNKS_OF_THREAD)
         #: By the number of a chunk's buffer.
         self._keys = [BatchKeys(codecs.DIRECT)
                       for _ in range((threads + 2) * self._chunks_of_thread if threads > 1 else 0)]
