@@ -16,7 +16,7 @@ enum {
 slg_clean_step slg_clean_kind(const slg_batch *batch) {
     const int codec = batch->attributes & SLG_ATTRIBUTE_CODEC;
     if (slg_batch_is_legacy(batch) || (batch->attributes & SLG_ATTRIBUTE_CONTROL) != 0 ||
-        batch->size < SLG_BATCH_HEADER_SIZE || batch->base_offset < 0) {
+        batch->size < SLG_BATCH_HEADER_SIZE || batch->base_offset < 0 || batch->last_offset < 0) {
         return SLG_CLEAN_OTHER;
     }
     /* Java's inflater refuses bytes that other inflaters accept. */
@@ -377,7 +377,8 @@ slg_clean_step slg_clean_batch(const slg_clean_rules *rules, const slg_batch *ba
     if (SLG_MAKE_ROOM(work->kept, work->kept_room, 0, most + 1, NULL) != SLG_OK) {
         return SLG_CLEAN_NO_MEMORY;
     }
-    if (slg_retain_records(&retention, &run, work->kept, &found) != SLG_NO_MORE) {
+    if (slg_retain_records(&retention, &run, work->kept, &found) != SLG_NO_MORE ||
+        (found.kept > 0 && found.max_offset < 0)) {
         return SLG_CLEAN_OTHER;
     }
     slg_clean_step step = SLG_CLEAN_DONE;

@@ -9,7 +9,8 @@ _Headers = Iterable[tuple[str | Buffer, Buffer | None]]
 
 @final
 class BatchEncoder:
-    def __init__(self, base_offset: int = 0, *, delete_horizon: int | None = None) -> None: ...
+    def __init__(self, base_offset: int = 0, *, delete_horizon: int | None = None,
+                 rewritten: bool = False) -> None: ...
     def append(self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None,
                headers: _Headers = (), max_size: int = 9223372036854775807) -> int: ...
     def size_of(self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None,

@@ -82,10 +82,12 @@ cdef tuple _encode_headers(object headers):
 
 @final
 cdef class BatchEncoder:
-    """One open batch: `append` adds records, `seal` returns the bytes of the batch."""
+    """One open batch: `append` adds records, `seal` returns the bytes of the batch.
 
-    def __cinit__(self, int64_t base_offset=0, *, delete_horizon=None):
-        if base_offset < 0:
+    A batch that is `rewritten` keeps its base offset, also a negative one of a damaged batch."""
+
+    def __cinit__(self, int64_t base_offset=0, *, delete_horizon=None, bint rewritten=False):
+        if base_offset < 0 and not rewritten:
             raise IllegalArgumentError(f"base offset {base_offset} is negative")
         slg_encode_open(&self._batch, NULL, 0, base_offset)
         if delete_horizon is not None:

@@ -15,9 +15,11 @@ from seglog._native.validate import RecordSource, RecordWalk, Refusal
 from seglog.cleaner.chunks import Chunk
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
-from seglog.errors import IllegalStateError, SeglogError
+from seglog.errors import IllegalArgumentError, IllegalStateError, SeglogError
 from seglog.java.numbers import wrap_int64
-from seglog.log.batch_builder import NO_TIMESTAMP, RecordBatchBuilder, attributes_of
+from seglog.log.batch_builder import (
+    NO_TIMESTAMP, RecordBatchBuilder, RecordsInfo, attributes_of,
+)
 from seglog.log.deep_records import (
     HEADER_BYTES, legacy_records, plain_or_readable, refused_record,
 )
@@ -161,6 +163,7 @@ class RecordFilter:
             sets_horizon = horizon is None and (
                 found.has_tombstone or (can_discard and batch.is_control))
             if found.kept_count == found.read_count and not sets_horizon:
+                _check_kept(RecordsInfo(batch.max_timestamp, batch.last_offset), batch.last_offset)
                 self._batches.keep(batch.position, batch.size, batch.last_offset)
                 return
             if sets_horizon:
@@ -168,6 +171,7 @@ class RecordFilter:
             built = self._rebuild(batch, _walk(chunk, row, batch, plain), found, horizon)
             self._batches.write(built, found.max_offset)
         elif retains_empty:
+            _check_kept(RecordsInfo(batch.max_timestamp, batch.last_offset), batch.last_offset)
             self._batches.write(_empty(batch), batch.last_offset)
 
     def _new_horizon(self) -> int:
@@ -212,10 +216,12 @@ class RecordFilter:
             producer_epoch=batch.producer_epoch, base_sequence=batch.base_sequence,
             is_transactional=batch.is_transactional, is_control_batch=batch.is_control,
             partition_leader_epoch=batch.partition_leader_epoch,
-            delete_horizon_ms=NO_TIMESTAMP if horizon is None else horizon)
+            delete_horizon_ms=NO_TIMESTAMP if horizon is None else horizon, rewritten=True)
         builder.append_kept(walk, found.kept)
         builder.override_last_offset(batch.last_offset)
-        return builder.build()
+        built = builder.build()
+        _check_kept(builder.info, found.max_offset)
+        return built
 
     # ---- magic 0 and 1 ------------------------------------------------------------------------
 
@@ -232,11 +238,14 @@ class RecordFilter:
             builder = RecordBatchBuilder(
                 base_offset=kept[0].offset, codec=batch.codec,
                 log_append_time=_append_time(batch) if batch.magic else None,
-                delete_horizon_ms=self._new_horizon() if has_tombstone else NO_TIMESTAMP)
+                delete_horizon_ms=self._new_horizon() if has_tombstone else NO_TIMESTAMP,
+                rewritten=True)
             for record in kept:
                 builder.append_with_offset(record.offset, record.timestamp, record.key,
                                            record.value)
-            self._batches.write(builder.build(), max(record.offset for record in kept))
+            built, max_offset = builder.build(), max(record.offset for record in kept)
+            _check_kept(builder.info, max_offset)
+            self._batches.write(built, max_offset)
         elif self._ends_round(batch):
             raise IllegalStateError("Empty batches are only supported for magic v2 and above")
 
@@ -249,6 +258,16 @@ class RecordFilter:
             return False
         return record.offset >= self.offset_map.get(key) and (
             record.value is not None or self.rules.retains_legacy_deletes)
+
+
+def _check_kept(info: RecordsInfo, max_offset: int) -> None:
+    """Refuses negative offsets, which only damage gives a batch (Kafka:
+    FilterResult.validateBatchMetadata)."""
+    if info.max_timestamp != NO_TIMESTAMP and info.shallow_offset_of_max_timestamp < 0:
+        raise IllegalArgumentError(
+            f"shallowOffset undefined for maximum timestamp {info.max_timestamp}")
+    if max_offset < 0:
+        raise IllegalArgumentError("maxOffset undefined")
 
 
 def _append_time(batch: BatchHeader) -> int | None:

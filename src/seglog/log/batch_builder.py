@@ -100,8 +100,8 @@ class RecordBatchBuilder:
     Offsets begin at `base_offset` and timestamps are ms since 1970, -1 for none. `codec` is an id
     or Kafka's name, `level` is that of `compression.<codec>.level`, None the codec's default. With
     `log_append_time` the batch has that time and the timestamp type LogAppendTime. `write_limit`
-    (bytes) limits `has_room_for` and `is_full`; the first record may exceed it. One thread at a
-    time.
+    (bytes) limits `has_room_for` and `is_full`; the first record may exceed it. A batch of a log
+    that is `rewritten` may have a negative base offset. One thread at a time.
 
     Raises IllegalArgumentError where Kafka throws IllegalArgumentException, and IllegalStateError
     for calls in a wrong state.
@@ -112,7 +112,8 @@ class RecordBatchBuilder:
                  producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1,
                  base_sequence: int = -1, is_transactional: bool = False,
                  is_control_batch: bool = False, partition_leader_epoch: int = -1,
-                 write_limit: int = INT32_MAX, delete_horizon_ms: int = NO_TIMESTAMP) -> None:
+                 write_limit: int = INT32_MAX, delete_horizon_ms: int = NO_TIMESTAMP,
+                 rewritten: bool = False) -> None:
         self.base_offset = base_offset
         self.codec, self.level = codec_of(codec), level
         codecs.level_of(self.codec, level)
@@ -127,7 +128,8 @@ class RecordBatchBuilder:
         self.estimated_compression_ratio = 1.0
         try:
             self._encoder = BatchEncoder(
-                base_offset, delete_horizon=delete_horizon_ms if delete_horizon_ms >= 0 else None)
+                base_offset, delete_horizon=delete_horizon_ms if delete_horizon_ms >= 0 else None,
+                rewritten=rewritten)
         except (OverflowError, TypeError):
             self._check_numbers()
             raise

@@ -1,0 +1,71 @@
+"""Rounds over segments that were damaged on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.cleaner import Cleaner, LogToClean, OffsetMap
+from seglog.errors import SeglogError
+from seglog.log.unified_log import UnifiedLog
+from tests.cleaner.support import NOW, append, batch, leftovers, opened, records, roll
+from tests.oracle import batch as v2
+from tests.oracle.batch import Batch, Record
+
+_NAME = "00000000000000000000.log"
+
+
+def clean(log: UnifiedLog) -> int:
+    return Cleaner(offset_map=OffsetMap(1 << 16)).clean(LogToClean.of(log))[0]
+
+
+def beginning_with(path: Path, raw: bytes) -> UnifiedLog:
+    """A log whose first segment begins with these bytes in the place of its first batch, which a
+    later one makes old."""
+    log = opened(path / "t-0")
+    append(log, [(b"a", b"1"), (b"b", b"1"), (b"c", None)])
+    append(log, [(b"a", b"2")])
+    roll(log)
+    log.close()
+    file = path / "t-0" / _NAME
+    data = file.read_bytes()
+    file.write_bytes(raw + data[12 + int.from_bytes(data[8:12], "big"):])
+    log = opened(path / "t-0")
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+#: Batches of any records whose last offset is below 0, as Kafka's filter refuses them.
+_NEGATIVE = {
+    "kept": batch([(b"x", b"1")], base=-1),
+    "with a tombstone": batch([(b"x", None)], base=-1),
+    "a last offset below its base": v2.encode(Batch(
+        0, -2, [Record(0, NOW, b"x", b"1")], base_timestamp=NOW, max_timestamp=NOW)),
+    "a marker": v2.encode(v2.marker(-9, 7, 0, v2.COMMIT, NOW)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(_NEGATIVE))
+def test_negative_offsets_fail_the_round(tmp_path: Path, name: str) -> None:
+    log = beginning_with(tmp_path, _NEGATIVE[name])
+    before = (tmp_path / "t-0" / _NAME).read_bytes()
+    with pytest.raises(SeglogError, match="shallowOffset undefined for maximum timestamp"
+                       ) as caught:
+        clean(log)
+    assert caught.value.kafka_name == "IllegalArgumentException"
+    assert (tmp_path / "t-0" / _NAME).read_bytes() == before and not leftovers(log)
+
+
+def test_negative_offsets_without_a_time(tmp_path: Path) -> None:
+    timeless = v2.encode(Batch(-1, 0, [Record(-1, -1, b"x", b"1")], base_timestamp=-1,
+                               max_timestamp=-1))
+    with pytest.raises(SeglogError, match="maxOffset undefined"):
+        clean(beginning_with(tmp_path, timeless))
+
+
+def test_a_negative_base_offset_alone_is_rewritten(tmp_path: Path) -> None:
+    """Its last record has an offset that is not below 0."""
+    log = beginning_with(tmp_path, batch([(b"a", b"1"), (b"b", b"1"), (b"c", None)], base=-2))
+    assert clean(log) == 4
+    assert [one.offset for one in records(log)] == [-1, 0, 3]
