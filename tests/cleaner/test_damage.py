@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def beginning_with(path: Path, raw: bytes) -> UnifiedLog:
     return log
 
 
+def with_length(raw: bytes, size: int) -> bytes:
+    """A batch of so many bytes, whatever its fields say."""
+    return raw[:8] + struct.pack(">i", size - 12) + raw[12:size]
+
+
+_DATA = batch([(b"a", b"1"), (b"b", b"1"), (b"c", None)])
+_OF_TRANSACTION = batch([(b"a", b"1")], producer=7, sequence=0, transactional=True)
+_MARKER = v2.encode(v2.marker(0, 7, 0, v2.COMMIT, NOW))
 #: Batches of any records whose last offset is below 0, as Kafka's filter refuses them.
 _NEGATIVE = {
     "kept": batch([(b"x", b"1")], base=-1),
@@ -69,3 +78,18 @@ def test_a_negative_base_offset_alone_is_rewritten(tmp_path: Path) -> None:
     log = beginning_with(tmp_path, batch([(b"a", b"1"), (b"b", b"1"), (b"c", None)], base=-2))
     assert clean(log) == 4
     assert [one.offset for one in records(log)] == [-1, 0, 3]
+
+
+@pytest.mark.parametrize(("raw", "size", "error"), [
+    (_DATA, 26, "IndexOutOfBoundsException"), (_DATA, 27, "IllegalArgumentException"),
+    (_DATA, 60, "IllegalArgumentException"),
+    (_OF_TRANSACTION, 50, "IndexOutOfBoundsException"),
+    (_OF_TRANSACTION, 51, "IllegalArgumentException"),
+    (_MARKER, 60, "IndexOutOfBoundsException")])
+def test_a_batch_that_ends_inside_its_header(tmp_path: Path, raw: bytes, size: int, error: str
+                                             ) -> None:
+    log = beginning_with(tmp_path, with_length(raw, size))
+    with pytest.raises(SeglogError) as caught:
+        clean(log)
+    assert caught.value.kafka_name == error
+    assert not leftovers(log)

@@ -13,9 +13,11 @@ from itertools import starmap
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import ATTRIBUTE_CODEC
-from seglog._native.validate import frames
-from seglog.errors import CorruptRecordError, IllegalStateError
+from seglog._native.batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from seglog._native.validate import Refusal, frames
+from seglog.errors import (
+    CorruptRecordError, IllegalArgumentError, IllegalStateError, OutOfBoundsError, SeglogError,
+)
 from seglog.log.refusals import of_frame
 from seglog.storage import codecs
 from seglog.storage.batches import BatchHeader
@@ -24,7 +26,8 @@ from seglog.storage.markers import ControlType, as_thrown, read_control_type
 __all__ = ["BufferSizes", "Chunk", "read_chunks"]
 
 _PREFIX_BYTES, _LENGTH_AT = 12, 8
-_HEADER_BYTES_UP_TO_MAGIC = 17
+_HEADER_BYTES_UP_TO_MAGIC, _HEADER_BYTES = 17, 61
+_ATTRIBUTES_AT, _LAST_DELTA_AT, _TIMESTAMP_AT, _EPOCH_AT = 21, 23, 27, 51
 _LENGTH = struct.Struct(">i")
 _logger = logging.getLogger("seglog.LogCleaner")
 
@@ -90,7 +93,8 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
         buffer = buffers[turn]
         data = buffer[:_read_into(fd, position, buffer[:wanted])]
         found = frames(data)
-        error = of_frame(found.refusal, found.a)
+        error = (_of_short(data[found.position:], found.a) if found.refusal == Refusal.SHORT
+                 else of_frame(found.refusal, found.a))
         if len(found.batches):
             chunk = Chunk(data, found.batches, path, position, turn)
             yield chunk
@@ -103,6 +107,17 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
             capacity = _grown(data, capacity, sizes, max_message_bytes, end - position,
                               f"log segment {path} at position {position}")
         position += found.position
+
+
+def _of_short(batch: memoryview, size: int) -> SeglogError:
+    """The exception for a batch that ends inside its header: of the first field that Kafka misses,
+    or of its records, which would begin beyond the end."""
+    attributes = int.from_bytes(batch[_ATTRIBUTES_AT:_LAST_DELTA_AT], "big")
+    needed = (_HEADER_BYTES if attributes & ATTRIBUTE_CONTROL else
+              _EPOCH_AT if attributes & ATTRIBUTE_TRANSACTIONAL else _TIMESTAMP_AT)
+    if size < needed:
+        return OutOfBoundsError(f"a batch of {size} bytes ends inside its header")
+    return IllegalArgumentError(f"newPosition > limit: ({_HEADER_BYTES} > {size})")
 
 
 def _read_into(fd: int, position: int, buffer: memoryview) -> int:
