@@ -17,6 +17,8 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from tests.cleaner.support import NOW, append, roll
 from tests.cleaner.world import KEY, World
+from tests.oracle import batch as v2
+from tests.oracle.batch import Batch, Record
 from tests.support.waiting import wait_for
 
 @pytest.fixture
@@ -58,6 +60,27 @@ def test_a_record_that_is_overdue(world: World) -> None:
     found, stats = world.manager.grab_filthiest_compacted_log(NOW + 1005)
     assert found is not None and found.needs_compaction_now
     assert (stats.delayed_partitions, stats.max_compaction_delay_ms) == (1, 5)
+
+
+def test_the_age_of_a_segment_that_a_truncation_replaced(world: World) -> None:
+    """The new segment has the base offset and the size of the old one, and younger records."""
+    log = world.log(dirty=1, max_compaction_lag_ms=1000, segment_ms=10**9)
+
+    def delay_ms() -> int:
+        found, stats = world.manager.grab_filthiest_compacted_log(NOW + 1500)
+        assert found is not None
+        world.done("t-0", 0)
+        return stats.max_compaction_delay_ms
+
+    assert delay_ms() == 500
+    size = log.size
+    log.truncate_to(0)
+    log.append_as_leader(v2.encode(Batch(
+        0, 0, [Record(0, NOW + 1400, b"key 0", bytes(100))], base_timestamp=NOW + 1400,
+        max_timestamp=NOW + 1400)), 0)
+    roll(log)
+    assert log.segments.base_offsets.tolist() == [0, 1] and log.size == size
+    assert delay_ms() == 0
 
 
 def test_min_compaction_lag(world: World) -> None:

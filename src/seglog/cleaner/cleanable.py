@@ -108,12 +108,13 @@ def _first_younger(log: UnifiedLog, start: int, timestamp_ms: int) -> list[int]:
 
 
 def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int,
-                         seen: dict[tuple[int, int], int]) -> int:
+                         seen: dict[tuple[int, int, int], int]) -> int:
     """For how many ms a dirty record has been due by `max.compaction.lag.ms`, 0 if none is.
 
     The age of a segment is that of its first batch. `seen` keeps it, by the base offset and bytes
-    of a segment, for the next call (Kafka: LogSegment.getFirstBatchTimestamp). Raises
-    CorruptRecordError where a segment does not begin with a batch.
+    of a segment and the log's truncations, for the next call (Kafka:
+    LogSegment.getFirstBatchTimestamp). Raises CorruptRecordError where a segment does not begin
+    with a batch.
     """
     due = now_ms - max(log.config.max_compaction_lag_ms, 0)
     with log.lock, _reading(log):
@@ -122,7 +123,7 @@ def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int,
         found = {}
         for base in _non_active_from(log, first_dirty_offset):
             segment = log.segments.get(base)
-            key = base, segment.extent.size
+            key = base, segment.extent.size, log.segment_truncations
             found[key] = seen[key] if key in seen else _first_batch_timestamp(segment)
             log.segments.release(segment)
         seen.clear()

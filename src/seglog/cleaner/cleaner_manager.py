@@ -79,8 +79,8 @@ class LogCleanerManager(ProcessBound):
         self._checkpoints = CleanerCheckpoints(directories, logs.keeps)
         self._states = CleaningStates()
         self._uncleanable: dict[str, set[TopicPartition]] = {}
-        self._first_timestamps: weakref.WeakKeyDictionary[UnifiedLog, dict[tuple[int, int], int]]
-        self._first_timestamps = weakref.WeakKeyDictionary()
+        self._first_timestamps: weakref.WeakKeyDictionary[
+            UnifiedLog, dict[tuple[int, int, int], int]] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         #: Of the last choice: the largest cleanable ratio, and its time (ms).
