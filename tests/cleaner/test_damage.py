@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cleaner import Cleaner, LogToClean, OffsetMap
-from seglog.errors import SeglogError
+from seglog.cleaner import Cleaner, CleanerConfig, LogToClean, OffsetMap
+from seglog.cleaner.dry_run import dry_run
+from seglog.errors import CorruptRecordError, SeglogError
 from seglog.log.unified_log import UnifiedLog
-from tests.cleaner.support import NOW, append, batch, leftovers, opened, records, roll
+from tests.cleaner.support import NOW, SLOT, append, batch, leftovers, opened, records, roll
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 
@@ -93,3 +94,18 @@ def test_a_batch_that_ends_inside_its_header(tmp_path: Path, raw: bytes, size: i
         clean(log)
     assert caught.value.kafka_name == error
     assert not leftovers(log)
+
+
+def test_an_offset_beyond_the_active_segment(tmp_path: Path) -> None:
+    """The last that fits the map: the round would end there, and replace the active segment."""
+    log = beginning_with(tmp_path, batch([(b"a", b"1"), (b"b", b"1")], base=100))
+    append(log, [(b"new", b"1")])
+    before = [path.read_bytes() for path in sorted((tmp_path / "t-0").glob("*.log"))]
+    cleanable = LogToClean.of(log)
+    with pytest.raises(CorruptRecordError, match="a batch has the offset 100") as caught:
+        Cleaner(offset_map=OffsetMap(2 * SLOT)).clean(cleanable)
+    assert (caught.value.expected, caught.value.found) == (3, 100)
+    assert [path.read_bytes() for path in sorted((tmp_path / "t-0").glob("*.log"))] == before
+    assert not leftovers(log)
+    with pytest.raises(CorruptRecordError, match="a batch has the offset 100"):
+        dry_run(cleanable, CleanerConfig(dedupe_buffer_size=2 * SLOT), NOW)

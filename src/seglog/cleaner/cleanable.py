@@ -7,7 +7,7 @@ import logging
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from seglog.errors import IllegalArgumentError
+from seglog.errors import CorruptRecordError, IllegalArgumentError
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import CorruptRecord, reading_error
@@ -181,6 +181,23 @@ class LogToClean:
         """The result of `cleanable_offsets` for the log."""
         offsets = cleanable_offsets(log, last_clean_offset, now_ms)
         return cls(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset)
+
+    def segments_until(self, end: int) -> list[int]:
+        """Base offsets of the segments of a round that ends before `end`. The caller holds the
+        log's lock.
+
+        Raises CorruptRecordError if that includes the active segment: a damaged batch in the range
+        has an offset beyond it. (Kafka replaces the active segment then, and loses what is in it.)
+        """
+        log = self.log
+        bases = log_segments(log, 0, end)
+        if (bases and bases[-1] >= log.active.base_offset
+                and log.segment_truncations == self.truncations):
+            raise CorruptRecordError(
+                f"Log segments of {log.topic_partition} before {self.first_uncleanable_offset} may "
+                f"be corrupt: a batch has the offset {end - 1}",
+                expected=self.first_uncleanable_offset - 1, found=end - 1, code="batch_offset")
+        return bases
 
     @property
     def cleanable_ratio(self) -> float:

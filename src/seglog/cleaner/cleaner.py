@@ -115,7 +115,7 @@ class Cleaner:
         log.sync_to(end)
         with log.lock, log.guarded(f"Error while cleaning {log.topic_partition}", reads=True):
             groups = group_segments_by_size(
-                log, log_segments(log, 0, end), log.config.segment_size,
+                log, cleanable.segments_until(end), log.config.segment_size,
                 log.config.segment_index_bytes, upper_bound)
         round_.clean_groups(groups)
         stats.buffer_utilization = len(self.offset_map) / self.offset_map.slots

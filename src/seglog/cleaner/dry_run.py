@@ -9,7 +9,7 @@ from seglog._native.batch import ATTRIBUTE_CONTROL
 from seglog._native.clean import OffsetMap
 from seglog._native.validate import RecordWalk, frames
 from seglog.cleaner.chunks import Chunk
-from seglog.cleaner.cleanable import LogToClean, log_segments
+from seglog.cleaner.cleanable import LogToClean
 from seglog.cleaner.cleaner import Cleaner
 from seglog.cleaner.config import CleanerConfig
 from seglog.cleaner.log_cleaner import map_size
@@ -85,7 +85,7 @@ def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int,
     found.end_offset, found.keys = end, len(cleaner.offset_map)
     found.is_map_full = end < cleanable.first_uncleanable_offset
     with log.lock:
-        bases = log_segments(log, 0, end)
+        bases = cleanable.segments_until(end)
         last_records = log.last_records_of_active_producers()
     for base, following in zip(bases, [*bases[1:], None], strict=False):
         with cleaner.open_source(log, base) as source:
