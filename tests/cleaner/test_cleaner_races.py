@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from seglog.cleaner import Cleaner, CleanerConfig, cleaner_manager
-from seglog.cleaner.cleaner import SegmentSource
+from seglog.cleaner.chunks import SegmentSource
 from seglog.cleaner.cleaner_manager import LogCleanerManager
 from seglog.cleaner.log_cleaner import LogCleaner
 from seglog.cleaner.record_filter import RecordFilter

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cleaner import Cleaner, CleanerConfig, LogToClean, OffsetMap
+from seglog.cleaner import Cleaner, CleanerConfig, LogCleaner, LogToClean, OffsetMap
 from seglog.cleaner.dry_run import dry_run
 from seglog.errors import CorruptRecordError, SeglogError
+from seglog.log.log_dir_failures import LogDirFailureChannel
+from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
+from seglog.manager.directories import LogDirectory
 from tests.cleaner.support import NOW, SLOT, append, batch, leftovers, opened, records, roll
+from tests.cleaner.world import Logs
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 
@@ -109,3 +113,20 @@ def test_an_offset_beyond_the_active_segment(tmp_path: Path) -> None:
     assert not leftovers(log)
     with pytest.raises(CorruptRecordError, match="a batch has the offset 100"):
         dry_run(cleanable, CleanerConfig(dedupe_buffer_size=2 * SLOT), NOW)
+
+
+def test_more_keys_than_the_range_has_offsets(tmp_path: Path) -> None:
+    """As many as fit the configured map are in it, though the range needs a smaller one."""
+    rows: list[tuple[bytes | None, bytes | None]] = [(b"%d" % n, b"") for n in range(30)]
+    log = beginning_with(tmp_path, batch([*rows, *rows]))
+    cleanable, config = LogToClean.of(log), CleanerConfig(dedupe_buffer_size=100 * SLOT)
+    found = dry_run(cleanable, config, NOW)
+    channel, logs = LogDirFailureChannel(), Logs()
+    logs.of[log.topic_partition] = log
+    cleaner = LogCleaner(config, [LogDirectory(str(tmp_path), None, channel)], logs, channel,
+                         MockTime(current_time_ms=NOW))
+    stats, = cleaner.clean_now(log)
+    assert stats.map_messages_read == 61 and stats.buffer_utilization == .31
+    kept = [one.offset for one in records(log)]
+    assert kept == [*range(4, 60), 3]  # those beyond the end of the round stay
+    assert (found.keys, found.records_after, found.is_map_full) == (31, len(kept), False)

@@ -23,13 +23,26 @@ from seglog.storage import codecs
 from seglog.storage.batches import BatchHeader
 from seglog.storage.markers import ControlType, as_thrown, read_control_type
 
-__all__ = ["BufferSizes", "Chunk", "read_chunks"]
+__all__ = ["BufferSizes", "Chunk", "SegmentSource", "read_chunks"]
 
 _PREFIX_BYTES, _LENGTH_AT = 12, 8
 _HEADER_BYTES_UP_TO_MAGIC, _HEADER_BYTES = 17, 61
 _ATTRIBUTES_AT, _LAST_DELTA_AT, _TIMESTAMP_AT, _EPOCH_AT = 21, 23, 27, 51
 _LENGTH = struct.Struct(">i")
 _logger = logging.getLogger("seglog.LogCleaner")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSource:
+    """A segment as the round found it; `inode` distinguishes it from another of the same name."""
+
+    base_offset: int
+    name: str
+    path: str
+    size: int
+    inode: int
+    fd: int
+    modified_ms: int
 
 
 @dataclass(frozen=True, slots=True)

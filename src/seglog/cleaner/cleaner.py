@@ -8,17 +8,17 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from seglog._native.clean import BatchCleaner, CleanStep, OffsetMap
 from seglog._native.clean_keys import BatchKeys
 from seglog._native.validate import RecordWalk
 from seglog.cleaner.ahead import in_order
-from seglog.cleaner.chunks import BufferSizes, Chunk, read_chunks
+from seglog.cleaner.chunks import BufferSizes, Chunk, SegmentSource, read_chunks
 from seglog.cleaner.cleanable import LogToClean, log_segments
 from seglog.cleaner.cleaned_segment import CleanedSegment
 from seglog.cleaner.cleaner_stats import CleanerStats
+from seglog.cleaner.config import SLOT_BYTES
 from seglog.cleaner.grouping import group_segments_by_size
 from seglog.cleaner.record_filter import RecordFilter, Rules, batch_cleaner, read_records
 from seglog.cleaner.throttler import Throttler
@@ -36,31 +36,19 @@ from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage import codecs
 from seglog.storage.batches import BatchHeader
 
-__all__ = ["Cleaner", "Round", "SegmentSource", "Target"]
+__all__ = ["Cleaner", "Round", "Target"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
 #: A thread takes so many bytes of chunks at a time, and so many chunks of small buffers.
 _BYTES_OF_THREAD, _CHUNKS_OF_THREAD = 1 << 20, 64
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSource:
-    """A segment as the round found it; `inode` distinguishes it from another of the same name."""
-
-    base_offset: int
-    name: str
-    path: str
-    size: int
-    inode: int
-    fd: int
-    modified_ms: int
-
-
 class Cleaner:
     """Rewrites logs and keeps the last record of each key. One round at a time.
 
     `offset_map` bounds the keys of a round: 24 bytes each, of which `load_factor` are used
-    (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
+    (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`). A map of
+    `map_bytes` replaces it for a round whose keys do not fit, if that is larger.
     `io_buffer_size` is the bytes of one read, `max_io_buffer_size` the largest message of the
     broker (`message.max.bytes`). `check_done(topic_partition)` is called before each read and may
     raise LogCleaningAbortedError to end a round; `on_read(size)` is called after it. `throttler`
@@ -76,14 +64,14 @@ class Cleaner:
 
     def __init__(self, cleaner_id: int = 0, *, offset_map: OffsetMap | None = None,
                  io_buffer_size: int = 256 << 10, max_io_buffer_size: int = (1 << 20) + 12,
-                 load_factor: float = .9, threads: int = 1,
+                 load_factor: float = .9, map_bytes: int = 0, threads: int = 1,
                  check_done: Callable[[TopicPartition], None] | None = None,
                  throttler: Throttler | None = None,
                  on_read: Callable[[int], object] | None = None) -> None:
         self.cleaner_id = cleaner_id
-        self.offset_map = OffsetMap(128 << 20) if offset_map is None else offset_map
+        self._load_factor, self._map_bytes = load_factor, map_bytes
+        self._use_map(OffsetMap(128 << 20) if offset_map is None else offset_map)
         self._sizes = BufferSizes(io_buffer_size, max_io_buffer_size)
-        self._max_map_size = int(self.offset_map.slots * load_factor)
         if threads < 1:
             raise IllegalArgumentError(f"{threads} threads: expected at least 1")
         self.threads = threads
@@ -95,6 +83,9 @@ class Cleaner:
         self._throttler, self._on_read, self._reading = throttler, on_read, threading.Lock()
         # The first batch of the map: base offset of its segment, and position.
         self._mapped_from = (0, 0)
+
+    def _use_map(self, offset_map: OffsetMap) -> None:
+        self.offset_map, self._max_map_size = offset_map, int(offset_map.slots * self._load_factor)
 
     def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
         """Runs one round at the time of the log's clock: see `do_clean`."""
@@ -137,7 +128,11 @@ class Cleaner:
                 - log.config.delete_retention_ms)
         stats = CleanerStats()
         _logger.info("Building offset map for %s...", log.topic_partition)
-        self.build_offset_map(log, cleanable.first_dirty_offset, upper_bound, stats)
+        is_full = self.build_offset_map(log, cleanable.first_dirty_offset, upper_bound, stats)
+        if is_full and self._map_bytes // SLOT_BYTES > self.offset_map.slots:
+            self._use_map(OffsetMap(self._map_bytes))
+            stats.map_bytes_read = stats.map_messages_read = 0
+            self.build_offset_map(log, cleanable.first_dirty_offset, upper_bound, stats)
         end = self.offset_map.latest_offset + 1
         stats.index_done()
         round_ = Round(self, log, now_ms, upper_bound, legacy_horizon_ms, stats,
@@ -146,9 +141,9 @@ class Cleaner:
 
     # ---- the offset map -----------------------------------------------------------------------
 
-    def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> None:
+    def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> bool:
         """Fills the map with the keys of [start, end), up to its capacity. Its latest offset is the
-        last one that the round cleans."""
+        last one that the round cleans. Returns whether it was full before the end."""
         self.offset_map.clear()
         self.offset_map.mark(start, end)
         with log.lock:
@@ -158,8 +153,10 @@ class Cleaner:
         batches = batch_cleaner(self.offset_map, transactions)
         _logger.info("Building offset map for log %s for %s segments in offset range [%s, %s).",
                      log.topic_partition, len(bases), start, end)
+        is_full = False
         for base, next_base in zip(bases, [*bases[1:], end], strict=False):
-            if self._map_segment(log, base, start, batches, transactions, stats):
+            is_full = self._map_segment(log, base, start, batches, transactions, stats)
+            if is_full:
                 _logger.debug("Offset map is full, segment with base offset %s is partially mapped",
                               base)
                 break
@@ -168,6 +165,7 @@ class Cleaner:
         stats.map_bytes_read += batches.map_bytes
         stats.map_messages_read += batches.map_messages
         _logger.info("Offset map for log %s complete.", log.topic_partition)
+        return is_full
 
     def _map_segment(self, log: UnifiedLog, base: int, start: int, batches: BatchCleaner,
                      transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:

@@ -7,7 +7,10 @@ from typing import Self
 
 from seglog.config import BrokerConfig
 
-__all__ = ["CleanerConfig"]
+__all__ = ["SLOT_BYTES", "CleanerConfig"]
+
+#: Of a key in the offset map.
+SLOT_BYTES = 24
 
 _INT32_MAX = 2**31 - 1
 

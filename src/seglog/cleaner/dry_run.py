@@ -78,7 +78,8 @@ def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int,
     exceptions of `Cleaner.do_clean`. Only the offset map is built in several threads."""
     log, found = cleanable.log, DryRun()
     cleaner = Cleaner(
-        offset_map=OffsetMap(map_size(config, cleanable)), io_buffer_size=config.buffer_size,
+        offset_map=OffsetMap(map_size(config, cleanable)), map_bytes=config.map_size,
+        io_buffer_size=config.buffer_size,
         max_io_buffer_size=config.max_message_size, load_factor=config.io_buffer_load_factor,
         on_read=on_read, threads=threads)
     round_, end, stats = cleaner.begin(cleanable, now_ms)

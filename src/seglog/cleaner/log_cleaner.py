@@ -13,7 +13,7 @@ from seglog.cleaner.cleanable import LogToClean
 from seglog.cleaner.cleaner import Cleaner
 from seglog.cleaner.cleaner_manager import CleanedLogs, LogCleanerManager, PreCleanStats
 from seglog.cleaner.cleaner_stats import CleanerStats
-from seglog.cleaner.config import CleanerConfig
+from seglog.cleaner.config import SLOT_BYTES, CleanerConfig
 from seglog.cleaner.gauges import CleanerGauges
 from seglog.cleaner.throttler import Throttler
 from seglog.errors import (
@@ -29,7 +29,7 @@ from seglog.model import TopicPartition
 __all__ = ["CleanerThread", "LogCleaner", "map_size"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
-_SLOT_BYTES, _SPARE_SLOTS = 24, 2
+_SPARE_SLOTS = 2
 
 
 class _ThreadShutdown(Exception):
@@ -203,25 +203,25 @@ class LogCleaner(ProcessBound):
             check()
             self.manager.check_cleaning_aborted(key)
 
-        offset_map = OffsetMap(map_size(config, cleanable))
         cleaner = Cleaner(
-            cleaner_id, offset_map=offset_map, io_buffer_size=config.buffer_size,
+            cleaner_id, offset_map=OffsetMap(map_size(config, cleanable)),
+            map_bytes=config.map_size, io_buffer_size=config.buffer_size,
             max_io_buffer_size=config.max_message_size, load_factor=config.io_buffer_load_factor,
             threads=threads, check_done=check_done, throttler=self.throttler, on_read=on_read)
         end, stats = cleaner.do_clean(cleanable, self.time.milliseconds())
-        stats.buffer_utilization = len(offset_map) / max(config.map_size // _SLOT_BYTES, 1)
+        stats.buffer_utilization = len(cleaner.offset_map) / max(config.map_size // SLOT_BYTES, 1)
         stats.log(cleaner_id, str(key), cleanable.first_dirty_offset, end)
         return end, stats
 
 
 def map_size(config: CleanerConfig, cleanable: LogToClean) -> int:
-    """Bytes of the offset map of a round: those of the settings, or less if there cannot be so many
-    keys. A larger map would change nothing."""
+    """Bytes of the offset map of a round: those of the settings, or less if the range has not so
+    many offsets. Only damage gives it more keys; a round over those takes the larger map."""
     keys = cleanable.first_uncleanable_offset - cleanable.first_dirty_offset + 1
     if config.io_buffer_load_factor <= 0:
         return config.map_size
     slots = int(keys / config.io_buffer_load_factor) + _SPARE_SLOTS
-    return min(config.map_size, slots * _SLOT_BYTES)
+    return min(config.map_size, slots * SLOT_BYTES)
 
 
 class CleanerThread(threading.Thread):
