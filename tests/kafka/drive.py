@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
 from tests.kafka.drive_tier import ISOLATION_OF, Tier
+from tests.oracle.wire import crc32c
 from tests.support.transcript import held, listening
 
 Json = dict[str, Any]
@@ -163,10 +165,13 @@ class Driver:
             for path in Path(self.log.path).glob("*.log"):
                 at = (op["modified"] + int(path.stem) % 3) * 1_000_000
                 os.utime(path, ns=(at, at))
+        self.last_clean = op.get("checkpoint", self.last_clean)
         bounds = cleanable_offsets(self.log, self.last_clean, self.time.milliseconds())
         what = LogToClean(self.log, *bounds[:2])
         cleaner = Cleaner(offset_map=OffsetMap(op.get("dedupe_bytes", 1 << 20)),
-                          io_buffer_size=64 * 1024, max_io_buffer_size=1024 * 1024,
+                          io_buffer_size=op.get("io_bytes", 64 * 1024),
+                          max_io_buffer_size=op.get("max_io_bytes", 1024 * 1024),
+                          load_factor=op.get("load_factor", .9),
                           threads=1 + 2 * (self.rounds % 2))
         self.rounds += 1
         end, stats = cleaner.clean(what)
@@ -180,6 +185,27 @@ class Driver:
                 "invalid_messages_read": stats.invalid_messages_read,
                 "messages_written": stats.messages_written,
                 "bytes_written": stats.bytes_written}
+
+    def _spoil(self, op: Json) -> None:
+        bases = self.log.segments.base_offsets.tolist()
+        of_log = op["kind"] == ".log"
+        path = self.path / f"{bases[op['segment'] % len(bases)]:020d}{op['kind']}"
+        data = bytearray(path.read_bytes() if path.exists() else b"")
+        frames = _frames(data, of_log)
+        if len(frames) < 2:
+            return
+        number = op["batch"] % (len(frames) - 1)
+        start, end = frames[number:number + 2]
+        offset_at = start + (0 if of_log else 10)
+        offset, = struct.unpack_from(">Q", data, offset_at)
+        struct.pack_into(">Q", data, offset_at, (offset + op["add"]) % 2**64)
+        at = start + op["at"] % (end - start)
+        raw = base64.b64decode(op["bytes"])[:len(data) - at]
+        data[at:at + len(raw)] = raw
+        if op["seal"] and data[start + 16] == 2:
+            struct.pack_into(">I", data, start + 17, crc32c(bytes(data[start + 21:end])))
+        with path.open("r+b") as file:
+            file.write(data)
 
     def _high_watermark(self, op: Json) -> Json:
         return {"high_watermark": self.log.update_high_watermark(op["offset"])}
@@ -308,6 +334,18 @@ class Driver:
         return {path.name: {"size": path.stat().st_size,
                             "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
                 for path in sorted(self.path.iterdir()) if path.is_file()}
+
+
+def _frames(data: bytearray, of_log: bool) -> list[int]:
+    """Where the batches, or entries, of a file begin, and its end."""
+    found, at = [], 0
+    while at + (17 if of_log else 34) <= len(data):
+        size = struct.unpack_from(">i", data, at + 8)[0] if of_log else 22
+        if size < 14 or size > len(data) - at - 12:
+            break
+        found.append(at)
+        at += 12 + size
+    return [*found, at]
 
 
 def _text(value: Any) -> str:

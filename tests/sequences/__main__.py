@@ -13,7 +13,7 @@ from tests.sequences import recorder
 from tests.sequences.generator import Sequence, generate
 from tests.sequences.judge import Judge, remember
 from tests.sequences.settings import (
-    CLEANED_THEMES, CRASHED_THEMES, REMOTE_THEMES, THEMES, TIERED_THEMES, Theme,
+    CLEANED_THEMES, CRASHED_THEMES, REMOTE_THEMES, SPOILED_THEMES, THEMES, TIERED_THEMES, Theme,
 )
 from tests.support import recorded
 
@@ -44,7 +44,7 @@ def retell(path: Path) -> int:
 def themes_of(args: argparse.Namespace) -> tuple[Theme, ...]:
     """The themes that the options name."""
     return (CLEANED_THEMES if args.clean else TIERED_THEMES if args.tiered
-            else REMOTE_THEMES if args.remote
+            else REMOTE_THEMES if args.remote else SPOILED_THEMES if args.spoiled
             else CRASHED_THEMES if args.crashed else THEMES)
 
 
@@ -63,6 +63,8 @@ def main() -> int:
     parser.add_argument("--remote", action="store_true",
                         help="sequences of a RemoteLogManager's tasks and reads")
     parser.add_argument("--crashed", action="store_true", help="any of these, with crashes")
+    parser.add_argument("--spoiled", action="store_true",
+                        help="rounds with any buffers, and over damaged logs")
     recorded.add_options(parser)
     args = parser.parse_args()
     if args.record or args.replay:

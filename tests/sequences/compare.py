@@ -23,8 +23,10 @@ _REMOTE = {"KafkaException", "RemoteStorageException", "RetriableRemoteStorageEx
            "RemoteResourceNotFoundException", "RuntimeException", "RuntimeError"}
 _LONGEST = 400
 #: Java's own words for these are those of its buffers and streams.
-_WITHOUT_TEXT = {"IndexOutOfBoundsException", "IllegalArgumentException", "KafkaException"}
-_OWN_TEXT = {("CorruptRecordException", "read"), ("CorruptRecordException", "timestamp")}
+_WITHOUT_TEXT = {"IndexOutOfBoundsException", "IllegalArgumentException", "KafkaException",
+                 "LogCleaningAbortedException"}
+_OWN_TEXT = {("CorruptRecordException", "read"), ("CorruptRecordException", "timestamp"),
+             ("CorruptRecordException", "clean")}
 
 
 def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir: Path,
@@ -32,7 +34,8 @@ def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir
     """The differences, one per line; empty if both are the same.
 
     After a reopening that both refuse, Kafka's side continues with the closed log and answers from
-    memory (docs/differences.md): the comparison ends there.
+    memory (docs/differences.md): the comparison ends there. So it does where a round splits a
+    damaged segment, or ends beyond its range.
     """
     until = closed_at(sequence["ops"], kafka["results"])
     if not sequence.get("remote"):  # a RemoteLogManager's lines are not those of a log
@@ -47,9 +50,18 @@ def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir
 
 
 def closed_at(ops: list[Answer], kafka: list[Answer]) -> int:
-    """How many operations there are up to the first that leaves a closed log."""
-    return next((number + 1 for number, (op, result) in enumerate(zip(ops, kafka, strict=False))
-                 if op["op"] in ("reopen", "crash") and "error" in result), len(ops))
+    """How many operations there are up to the first that leaves a closed log, or one whose damage
+    gave it a segment beyond its end: Kafka appends to that one, or to none any more. Or before a
+    round that ends beyond its range, which may replace Kafka's active segment."""
+    is_spoiled = False
+    for number, (op, result) in enumerate(zip(ops, kafka, strict=False)):
+        is_spoiled |= op["op"] == "spoil"
+        if op["op"] in ("reopen", "crash") and "error" in result or (
+                is_spoiled and result.get("error") == "LogCleaningAbortedException"):
+            return number + 1
+        if is_spoiled and result.get("end", 0) > result.get("first_uncleanable", 0):
+            return number
+    return len(ops)
 
 
 def _results(ops: list[Answer], kafka: list[Answer], ours: list[Answer]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import struct
 from collections.abc import Callable
@@ -157,3 +158,35 @@ def of_message(source: random.Random, raw: bytes) -> bytes:
     if kind == 3:
         return put(raw, _LENGTH, ">i", source.choice([0, 13, 14, 2**31 - 1, -1]))
     return put(raw, _MAGIC, ">b", source.choice([0, 1, 2, 3, -1]))
+
+
+#: Fields of a batch of magic 2 with the values that damage gives them.
+_FIELDS: tuple[tuple[int, str, tuple[int, ...]], ...] = (
+    (0, ">q", (0, 1, -1, 5, 2**31, 2**62, -2**63)),
+    (_LENGTH, ">i", (0, 1, 13, 14, 48, 49, 61, 100, 5000, -1, -2**31, 2**31 - 1, 2**31 - 12)),
+    (12, ">i", (-1, -2, 0, 7, 2**31 - 1)),
+    (_MAGIC, ">b", (0, 1, 3, -1, 127)),
+    (_ATTRIBUTES, ">h", (0, 1, 2, 3, 4, 5, 7, 0x08, 0x10, 0x18, 0x20, 0x30, 0x40, 0x50, 0x70, 0x80,
+                         -2**15, 0x48, 0x78, 0x44)),
+    (_LAST_DELTA, ">i", (-1, 0, 1, 3, 2**31 - 1, -2**31, 100)),
+    (_BASE_TIMESTAMP, ">q", (-1, 0, 2**63 - 1, -2**63, 1_700_000_000_000)),
+    (_MAX_TIMESTAMP, ">q", (-1, 0, 2**63 - 1, -5, 1_700_000_000_123)),
+    (_PRODUCER, ">q", (0, -1, 1000, 2000, 2001, -2, 2**63 - 1)),
+    (_EPOCH, ">h", (0, -1, -2, 2**15 - 1)),
+    (_SEQUENCE, ">i", (0, -1, -2, 2**31 - 1, 5)),
+    (_COUNT, ">i", (0, 1, 2, -1, 2**31 - 1, -2**31, 3)))
+
+
+def on_disk(source: random.Random, *, of_log: bool) -> dict[str, object]:
+    """Damage of a batch or an entry in a file: fields of the operation `spoil`."""
+    kind = source.random()
+    if kind < .25:
+        return {"add": source.choice([1, -1, 2, -2, 3, -5, 10, -100, 1000, 2**31, -2**31, 2**40])}
+    if kind < .7 and of_log:
+        at, form, values = source.choice(_FIELDS)
+        raw = struct.pack(form, source.choice(values))
+    else:
+        at = source.randrange(5000) if source.random() < .6 else source.randrange(61, 140)
+        raw = source.choice([b"\0", b"\xff", b"\x7f", b"\x80", b"\1", b"\2",
+                             source.randbytes(source.choice([1, 1, 2, 4, 16, 100]))])
+    return {"at": at, "bytes": base64.b64encode(raw).decode()}

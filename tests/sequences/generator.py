@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence as Many
 from dataclasses import replace
 from typing import Any
 
+from tests.sequences import damage
 from tests.sequences.appends import Appends
 from tests.sequences.batches import Batches
 from tests.sequences.settings import (
@@ -239,6 +240,29 @@ class Generator:
         room = self.random.choice([1 << 20] * 5 + [24 * 3, 24 * 8, 24 * 40])
         # The times of files decide about tombstones of old formats, so the op names them.
         return [*ops, {"op": "clean", "dedupe_bytes": room, "modified": 1_700_000_000_000}]
+
+    def strange_clean(self) -> list[Op]:
+        """A round with other buffers, another load factor, or a checkpoint of any offset."""
+        *ops, op = self.clean()
+        choose = self.random.choice
+        op |= {"io_bytes": choose([1, 17, 61, 100, 300, 1000, 65536]),
+               "max_io_bytes": choose([1, 100, 500, 2000, 1 << 20, 1 << 20]),
+               "load_factor": choose([.9, .9, .5, 1, 0.07, 0])}
+        if self._chance(.4):
+            op["checkpoint"] = choose([None, self.world.offset(), self.world.inside()])
+        if self._chance(.3):
+            op["dedupe_bytes"] = 24 * choose([1, 2, 3, 5, 9])
+        return [*ops, op]
+
+    def spoil(self) -> list[Op]:
+        """Damage on the disk, mostly of a segment that a round will read next."""
+        source = self.random
+        kind = ".txnindex" if self._chance(.1) else ".log"
+        op: Op = {"op": "spoil", "segment": source.randrange(12), "kind": kind,
+                  "batch": source.randrange(30), "add": 0, "at": 0, "bytes": "",
+                  "seal": self._chance(.6), **damage.on_disk(source, of_log=kind == ".log")}
+        return [*(self.roll() if self._chance(.7) else []), op,
+                *(self.clean() if self._chance(.5) else [])]
 
     def rounds(self) -> list[Op]:
         """Several of them, with time for tombstones and markers to go in between."""

@@ -141,6 +141,31 @@ CLEANED_THEMES = (
            **{**_OFTEN, "odd": 5, "odd_marker": 3, "follower": 8, "transactional": 6}),
 )
 
+_STRANGE = {**_OFTEN, "strange_clean": 5, "clean": 2, "read": 0, "read_committed": 0,
+            "timestamp": 0, "reopen": .2, "truncate_to": 0, "truncate_fully": 0, "retain": 0,
+            "retention": 0}
+_SPOILED = {**_STRANGE, "strange_clean": 1.5, "clean": 4, "spoil": 5, "reopen": 0}
+
+#: Rounds with any buffers and checkpoints, and over logs that were damaged on the disk, which
+#: `--spoiled` runs.
+SPOILED_THEMES = (
+    _theme("strange rounds", _KEYED, begin=_COMPACTED, **_STRANGE),
+    _theme("strange transactions", _KEYED, begin=_COMPACTED,
+           **{**_STRANGE, "transactional": 16, "marker": 11, "append": 3, "high_watermark": 5}),
+    _theme("strange formats", replace(_KEYED, append_time=.1), begin=_COMPACTED,
+           **{**_STRANGE, "old_follower": 10, "old": 3, "follower": 4}),
+    _theme("strange follower", _KEYED, wrong=.2, begin=_COMPACTED,
+           **{**_STRANGE, "follower": 16, "append": 2, "odd": 3, "odd_marker": 3, "epoch": 2}),
+    _theme("strange large", replace(_KEYED, keys=300, most_records=150, most_bytes=110),
+           begin={**_COMPACTED, "internal.segment.bytes": ("20000", "60000", "200000")},
+           **_STRANGE),
+    _theme("spoiled", _KEYED, begin=_COMPACTED, **_SPOILED),
+    _theme("spoiled transactions", _KEYED, begin=_COMPACTED,
+           **{**_SPOILED, "transactional": 16, "marker": 11, "append": 3, "high_watermark": 5}),
+    _theme("spoiled formats", replace(_KEYED, append_time=.1), begin=_COMPACTED,
+           **{**_SPOILED, "old_follower": 10, "old": 3, "follower": 4}),
+)
+
 #: Settings of tiered logs, which `--tiered` runs. Truncations are left out: docs/differences.md
 #: says how they differ.
 TIERED_THEMES = tuple(

@@ -1,6 +1,6 @@
 """Sequences with rounds of the log cleaner, by Kafka's Cleaner and by seglog's: nothing may differ.
 
-Any other seed: `make sequences SEED=N CASES=N ARGS=--clean`.
+Any other seed: `make sequences SEED=N CASES=N ARGS=--clean`, or `ARGS=--spoiled`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from tests.sequences.coverage import paths
 from tests.sequences.generator import generate
 from tests.sequences.judge import Judge, Verdict
-from tests.sequences.settings import CLEANED_THEMES
+from tests.sequences.settings import CLEANED_THEMES, SPOILED_THEMES
 from tests.support.effort import how_many, quick_first
 
 SEED = 2026
@@ -40,6 +40,19 @@ def test_both_clean_the_same(judge: Judge, first: int) -> None:
     missed = {path: (found[path], least) for path, least in WANTED.items()
               if found[path] < least * SLICE // 50}
     assert not missed, missed
+
+
+@pytest.mark.parametrize("first", quick_first(range(0, CASES, SLICE), 1))
+def test_both_clean_damaged_logs_the_same(judge: Judge, first: int) -> None:
+    """Also with any buffers, load factors and checkpoints."""
+    verdicts = list(judge.judge(generate(SEED, range(first, first + SLICE), SPOILED_THEMES)))
+    assert sum(verdict.counts for verdict in verdicts) >= SLICE - 2
+    assert not any(verdict.wrong for verdict in verdicts), shown(judge, verdicts)
+    found = sum((paths(verdict.sequence, verdict.kafka) for verdict in verdicts
+                 if isinstance(verdict.kafka, dict)), Counter[str]())
+    assert found["spoil done"] >= SLICE // 2
+    assert sum(count for path, count in found.items() if path.startswith("clean ")
+               and path.endswith("Exception")) >= SLICE // 10
 
 
 def test_what_was_met_once(judge: Judge) -> None:
