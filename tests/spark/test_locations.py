@@ -9,6 +9,8 @@ import pytest
 
 from seglog.errors import IllegalArgumentError, KafkaStorageError
 from seglog.spark.locations import directories
+from seglog.spark.plan import plan_partitions
+from seglog.spark.read_options import parse_options
 
 
 def make(root: Path, *partitions: str) -> str:
@@ -83,6 +85,12 @@ def test_a_glob_without_a_match_says_what_is_there(disks: Path, path: str, words
         assert "did you mean 'disk" in str(caught.value)
     else:
         assert words in str(caught.value)
+
+
+def test_a_query_of_a_glob_without_a_match_is_not_planned_again(disks: Path) -> None:
+    """It said that files disappear while it is planned."""
+    with pytest.raises(KafkaStorageError, match="nothing matches 'dsk[*]'"):
+        plan_partitions(parse_options({"path": f"{disks}/dsk*/kafka"}))
 
 
 @pytest.mark.parametrize(("path", "words"), [

@@ -19,7 +19,7 @@ from seglog.arguments import given_path
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
 from seglog.objects.urls import is_url
 from seglog.storage.paths import DirectoryKind, leads_to_directory, parse_directory_name
-from seglog.storage.place import PlaceKind, identify
+from seglog.storage.place import NOT_A_DATA_DIRECTORY, PlaceKind, identify
 
 __all__ = ["directories", "local_directory", "require_local", "require_seen"]
 
@@ -110,7 +110,9 @@ def _local(text: str) -> str:
 def _matched(pattern: str) -> list[str]:
     found = sorted({path for one in _without_braces(pattern) for path in _glob(one)})
     if not found:
-        raise KafkaStorageError(errno.ENOENT, _why_nothing(pattern), pattern)
+        # The code tells it from a directory that vanishes while a query is planned.
+        raise KafkaStorageError(errno.ENOENT, _why_nothing(pattern), pattern,
+                                code=NOT_A_DATA_DIRECTORY)
     kept = [path for path in found if _holds_logs(path)]
     if not kept:
         shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
