@@ -22,6 +22,7 @@ from seglog.encoding import MAX_BATCH_BYTES_DEFAULT
 from seglog.spark import decoding, encoding_rows
 from seglog.spark.decoding import Decoding, Mode, check_columns, check_mode
 from seglog.spark.encoding_rows import BATCH_SCHEMA, Encoding, record_columns
+from seglog.spark.failures import in_one_sentence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +43,11 @@ def _typed(column: Any, kind: pa.DataType) -> Any:
 
 
 def _bytes(column: Any) -> Any:
-    return _typed(column, pa.binary())
+    found = _typed(column, pa.binary())
+    if not (pa.types.is_binary(found.type) or pa.types.is_string(found.type)
+            or pa.types.is_large_binary(found.type) or pa.types.is_large_string(found.type)):
+        raise ValueError(f"expected binary or string, found {found.type}: cast the column")
+    return found
 
 
 def _murmur2(data: pa.Array) -> pa.Array:
@@ -106,10 +111,10 @@ def _udf(name: str) -> _Function:
     over, returns = _COLUMN_FUNCTIONS[name]
     over.__name__ = name
     if hasattr(spark_functions, "arrow_udf"):
-        udf: _Function = spark_functions.arrow_udf(over, returns)
+        udf: _Function = spark_functions.arrow_udf(in_one_sentence(over), returns)
         return udf
     pandas_udf: Callable[..., _Function] = getattr(spark_functions, "pandas_udf")  # noqa: B009
-    return pandas_udf(_over_pandas(over), returns)
+    return pandas_udf(in_one_sentence(_over_pandas(over)), returns)
 
 
 def murmur2(data: Column | str) -> Column:
