@@ -114,6 +114,9 @@ class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
     def __contains__(self, key: object) -> bool:
         return key in self._directories
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} logs of {self._result.root.path!r}>"
+
     def close(self) -> None:
         """Closes the logs that were opened."""
         with self._lock:

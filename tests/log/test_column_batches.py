@@ -130,7 +130,8 @@ def test_wrong_columns() -> None:
             ({"headers": [5]}, TypeError, "headers of row 0 must be pairs"),
             ({"valeu": [b""]}, IllegalArgumentError, "records have no column 'valeu'"),
             ({"key": [b"a"], "value": [b"a", b"b"]}, IllegalArgumentError, "different lengths"),
-            ({}, ValueError, "no column to encode"), (5, TypeError, "int has neither")):
+            ({}, ValueError, "no column to encode"), (5, TypeError, "int has neither"),
+            ([b"a"], TypeError, "list has neither .* or a mapping of column names to columns")):
         with pytest.raises(error, match=message):
             encode_batches(data)
 

@@ -57,6 +57,18 @@ def test_a_clean_directory_opens_and_closes(tmp_path: Path) -> None:
     assert {MARKER} <= changed <= {MARKER, RECOVERY, WATERMARKS}, "the order of lines says nothing"
 
 
+def test_objects_say_what_they_are(tmp_path: Path) -> None:
+    """Where a program prints them, or a notebook shows them."""
+    root = make_dir(tmp_path / "k", ["a-0", "a-1"])
+    manager = seglog.LogManager([root])
+    assert repr(manager) == f"LogManager({str(root)!r}, new)"
+    with manager:
+        assert repr(manager) == f"LogManager({str(root)!r}, running)"
+    assert repr(manager) == f"LogManager({str(root)!r}, closed)"
+    with seglog.open_data_dir(root) as data:
+        assert repr(data.logs) == f"<2 logs of {str(root)!r}>"
+
+
 def test_an_unclean_directory_is_clean_afterwards(tmp_path: Path) -> None:
     root = make_dir(tmp_path / "k", ["a-0", "a-1"], clean=False)
     with seglog.LogManager([root]) as manager:

@@ -112,6 +112,10 @@ def _sources(data: Any) -> list[ColumnSource]:
     if isinstance(data, SelectedRows):
         return [selected_source(data.pieces)]
     if not isinstance(data, Mapping):
+        if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
+            raise TypeError(f"{type(data).__name__} has neither __arrow_c_stream__ nor "
+                            "__arrow_c_array__: give a table of pyarrow, polars, pandas or duckdb, "
+                            "or a mapping of column names to columns")
         return [arrow_source(data)]
     sources = []
     for name, column in data.items():

@@ -119,8 +119,7 @@ class LogManager(LogOperations):
         self.log_dirs = configured_log_dirs(log_dirs, self.config)
         self.metrics = metrics if metrics is not None else MetricsRegistry()
         self._is_stray, self._listener = is_stray, listener or NullListener()
-        self._on_failure = on_log_dir_failure
-        self._on_load_error, self._load = on_load_error, load
+        self._on_failure, self._on_load_error, self._load = on_log_dir_failure, on_load_error, load
         self._recovery_threads = self.config.num_recovery_threads_per_data_dir
         self._segment_threads = self.config.num_segment_loading_threads_per_data_dir
         self._callbacks, self._checks = StartupCallbacks(), BackgroundChecks()
@@ -139,6 +138,9 @@ class LogManager(LogOperations):
         self._tasks = BackgroundTasks(
             self._state, self._deletion, None if scheduler is None else broker)
         self._gauges = self._register_gauges()
+
+    def __repr__(self) -> str:
+        return f"LogManager({', '.join(map(repr, self.log_dirs))}, {self._phase})"
 
     def _make_state(self, broker: BrokerConfig, default: LogConfig, time: Time, keep: bool,
                     topic_configs: Mapping[str, LogConfig]) -> ManagerState:
