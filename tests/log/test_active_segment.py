@@ -9,7 +9,9 @@ import pytest
 
 from seglog._native.batch import scan
 from seglog.config import LogConfig
-from seglog.errors import CorruptRecordError, IllegalArgumentError, LogLoadError
+from seglog.errors import (
+    CorruptRecordError, IllegalArgumentError, KafkaStorageError, LogLoadError,
+)
 from seglog.log import active_segment
 from tests.log.test_fast_path import NOW, batch, open_log
 from tests.log.test_segments import Logged
@@ -68,6 +70,25 @@ def test_a_roll_leaves_no_preallocated_bytes(tmp_path: Path) -> None:
     log.roll()
     assert file.read_bytes()[8:12] == batch()[8:12] and file.stat().st_size == len(batch())
     log.close()
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex"])
+def test_an_empty_directory_in_the_place_of_a_new_file_goes(tmp_path: Path, suffix: str) -> None:
+    """LocalLog.roll: File.exists and Files.delete."""
+    made = Logged(tmp_path)
+    made.append()
+    (made.path / f"{1:020d}{suffix}").mkdir()
+    made.log.roll()
+    assert made.append() == 1 and made.bases == [0, 1]
+
+
+def test_a_directory_that_holds_something_stays(tmp_path: Path) -> None:
+    made = Logged(tmp_path)
+    made.append()
+    (made.path / f"{1:020d}.log" / "inside").mkdir(parents=True)
+    with pytest.raises(KafkaStorageError):
+        made.log.roll()
+    assert (made.path / f"{1:020d}.log" / "inside").exists()
 
 
 @pytest.mark.parametrize("room", [0, -1])

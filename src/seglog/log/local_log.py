@@ -25,6 +25,7 @@ from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.segment_files import TOLD_FILES, SegmentFiles
 from seglog.storage.paths import FileKind, FileState, file_name, segment_file_names
+from seglog.storage.textfile import remove_path
 
 __all__ = ["LocalLog", "Reason"]
 
@@ -271,11 +272,11 @@ class LocalLog:
         return base
 
     def _remove_leftovers(self, base: int) -> None:
-        for name in segment_file_names(base):
-            if self.disk.size(name) is not None:
-                _logger.warning(self.log_text(f"Newly rolled segment file {self.path}/{name} "
-                                              "already exists; deleting it first"))
-                self.disk.delete(name)
+        for path in (f"{self.path}/{name}" for name in segment_file_names(base)):
+            if os.path.lexists(path):
+                _logger.warning(self.log_text(f"Newly rolled segment file {path} already exists; "
+                                              "deleting it first"))
+                remove_path(path)
 
     # ---- flushing -----------------------------------------------------------------------------
 
