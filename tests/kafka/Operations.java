@@ -6,6 +6,7 @@
 //   create P [DIR]    append P HEX    watermark P OFFSET    start P OFFSET    truncate P OFFSET
 //   empty P OFFSET    move P DIR      delete P              stray P           roll P    retain P
 //   restart P: all logs are closed and opened again       crash P: without a clean shutdown marker
+//   fail P DIR: the data directory goes offline, until a restart
 // Each answers with a line: what came of it, or the exception. The directories are closed at the end.
 import java.io.*;
 import java.nio.ByteBuffer;
@@ -28,6 +29,26 @@ public class Operations {
     static final List<File> dirs = new ArrayList<>();
     static final KafkaScheduler scheduler = new KafkaScheduler(1);
     static LogConfig config;
+    static LogDirFailureChannel failures;
+
+    static boolean isWhole() {
+        return manager.liveLogDirs().size() == dirs.size();
+    }
+
+    /** Of a directory that went offline the lock is gone already, and cannot go again. */
+    static void shutDown() throws Exception {
+        boolean whole = isWhole();
+        try {
+            manager.shutdown(5L);
+        } catch (Exception e) {
+            if (whole) throw e;
+            for (var lock : CollectionConverters.asJava(manager.dirLocks())) {
+                try {
+                    lock.destroy();
+                } catch (Exception gone) { }
+            }
+        }
+    }
 
     static void start() throws Exception {
         ConfigRepository none = resource -> new Properties();
@@ -36,7 +57,7 @@ public class Operations {
             .setRecoveryThreadsPerDataDir(1).setScheduler(scheduler)
             .setProducerStateManagerConfig(Integer.MAX_VALUE, false)
             .setBrokerTopicStats(new BrokerTopicStats())
-            .setLogDirFailureChannel(new LogDirFailureChannel(dirs.size())).build();
+            .setLogDirFailureChannel(failures = new LogDirFailureChannel(dirs.size())).build();
         manager.loadLogs(config, CollectionConverters.asScala(new HashMap<String, LogConfig>()), log -> false);
     }
 
@@ -69,6 +90,7 @@ public class Operations {
             to.updateHighWatermark(from.highWatermark());
             to.maybeIncrementLogStartOffset(from.logStartOffset(), LogStartOffsetIncrementReason.LeaderOffsetIncremented);
         }
+        to.flush(true); // as here: what was durable stays so
         manager.replaceCurrentWithFutureLog(key);
         return log(key).logEndOffset();
     }
@@ -79,7 +101,7 @@ public class Operations {
         switch (op[0]) {
             case "create":
                 if (op.length > 2) manager.maybeUpdatePreferredLogDir(key, op[2]);
-                return manager.getOrCreateLog(key, true, false, Optional.empty(), Option.empty()).parentDir();
+                return manager.getOrCreateLog(key, isWhole(), false, Optional.empty(), Option.empty()).parentDir();
             case "append":
                 return log(key).appendAsLeader(MemoryRecords.readableRecords(ByteBuffer.wrap(HexFormat.of().parseHex(op[2]))), 0).lastOffset();
             case "watermark": return log(key).updateHighWatermark(Long.parseLong(op[2]));
@@ -96,11 +118,18 @@ public class Operations {
             case "stray": return manager.asyncDelete(key, false, true, true).isDefined();
             case "roll": log(key).roll(); return log(key).numberOfSegments();
             case "restart": case "crash":
-                manager.shutdown(5L);
+                shutDown();
                 for (File dir : dirs)
                     if (op[0].equals("crash")) new File(dir, ".kafka_cleanshutdown").delete();
                 start();
                 return true;
+            case "fail":
+                if (!isWhole()) return "failed";
+                manager.checkpointLogStartOffsets();
+                manager.checkpointLogRecoveryOffsets();
+                failures.maybeAddOfflineLogDir(op[2], "fail", new IOException());
+                manager.handleLogDirFailure(op[2]);
+                return manager.liveLogDirs().size();
             case "retain": return log(key).deleteOldSegments();
             default: throw new IllegalArgumentException(op[0]);
         }
@@ -127,7 +156,7 @@ public class Operations {
             flushed.await();
         }
         scheduler.shutdown();
-        manager.shutdown(5L);
+        shutDown();
         System.out.flush();
         Runtime.getRuntime().halt(0);
     }

@@ -19,6 +19,7 @@ from tests.kafka import harness
 from tests.kafka.test_manager_in_kafka import files
 from tests.manager.records import batch
 from tests.support.effort import how_many
+from tests.support.waiting import wait_for
 
 CONFIG = {"internal.segment.bytes": "3000", "index.interval.bytes": "300",
           "segment.index.bytes": "4096", "retention.bytes": "5000", "retention.ms": "-1"}
@@ -35,8 +36,8 @@ def operations(seed: int, roots: list[Path]) -> list[str]:
         key = chance.choice(KEYS)
         what = chance.choices(
             ("create", "append", "watermark", "start", "truncate", "empty", "move", "delete",
-             "stray", "roll", "retain", "restart", "crash"),
-            (6, 30, 8, 4, 4, 1, 6, 3, 1, 3, 4, 2, 1))[0]
+             "stray", "roll", "retain", "restart", "crash", "fail"),
+            (6, 30, 8, 4, 4, 1, 6, 3, 1, 3, 4, 2, 1, 1))[0]
         if what == "append":
             producer = chance.random() < 0.3
             records = batch(
@@ -46,11 +47,11 @@ def operations(seed: int, roots: list[Path]) -> list[str]:
             lines.append(f"append {key} {records.hex()}")
         elif what in ("watermark", "start", "truncate", "empty"):
             lines.append(f"{what} {key} {chance.randrange(60)}")
-        elif what == "move" or (what == "create" and chance.random() < 0.5):
+        elif what in ("move", "fail") or (what == "create" and chance.random() < 0.5):
             lines.append(f"{what} {key} {chance.choice(roots)}")
         else:
             lines.append(f"{what} {key}")
-    return lines
+    return [*lines, f"restart {KEYS[0]}"]  # with all directories
 
 
 class Ours:
@@ -71,13 +72,20 @@ class Ours:
     def end(self) -> None:
         self.manager.shutdown(broker_epoch=5)
 
+    def fail(self, log_dir: str) -> int:
+        self.manager.checkpoint_log_recovery_offsets()
+        self.manager.handle_log_dir_failure(log_dir)
+        wait_for(lambda: not self.manager.is_log_dir_online(log_dir)
+                 and not self.manager._state.table.opened(log_dir))
+        return len(self.manager.live_log_dirs)
+
     def restart(self, *, clean: bool) -> bool:
         self.end()
         for root in self.roots:
             # Kafka's LogManager knows no high watermarks at its start.
             (root / "replication-offset-checkpoint").unlink(missing_ok=True)
             if not clean:
-                (root / ".kafka_cleanshutdown").unlink()
+                (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         self.manager = self.start()
         return True
 
@@ -85,16 +93,19 @@ class Ours:
         what, name, *rest = line.split(" ")
         topic, partition = name.rsplit("-", 1)
         key, manager = TopicPartition(topic, int(partition)), self.manager
+        is_whole = not manager.offline_log_dirs
         if what == "create":
             if rest:
                 manager.maybe_update_preferred_log_dir(key, rest[0])
-            return manager.get_or_create_log(key, is_new=True).parent_dir
+            return manager.get_or_create_log(key, is_new=is_whole).parent_dir
+        if what == "fail":
+            return self.fail(rest[0]) if is_whole else "failed"
         if what in ("restart", "crash"):
             return self.restart(clean=what == "restart")
         if what in ("delete", "stray"):
             return manager.async_delete(key, is_stray=what == "stray") is not None
         log = manager.get_log(key)
-        if log is None:
+        if log is None or (what == "move" and not is_whole):
             return "none"
         if what == "append":
             return log.append_as_leader(bytes.fromhex(rest[0]), 0).last_offset
