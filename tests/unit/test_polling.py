@@ -15,6 +15,14 @@ from tests.oracle import batch as v2
 from tests.support.facts import refusal
 
 
+class Columns(int):
+    """The columns of one offset."""
+
+    @property
+    def last_offset(self) -> int:
+        return self
+
+
 class Log:
     """A log whose end is another one at each look. Each offset has one set of columns."""
 
@@ -43,7 +51,7 @@ class Log:
         self.reads.append((start, stop))
         for offset in range(start, self.end_offset("") if stop is None else stop):
             self.clock += 1
-            yield offset
+            yield Columns(offset)
 
     def wait(self, seconds: float) -> None:
         self.did.append(round(seconds, 6))

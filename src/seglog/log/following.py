@@ -339,6 +339,11 @@ class _Ranges(_Tail[LogRange]):
         meanwhile."""
         yield self._segments[planned.start_offset]
 
+    def return_again(self, offset: int) -> None:
+        """Begins the next range at `offset`, if it was in one that was returned."""
+        if offset < self.next_offset:
+            self.next_offset, self._position = offset, -1
+
     def check_unchanged(self) -> None:
         """Raises OffsetOutOfRangeError if a truncation removed some of the returned ranges: their
         bytes may be other records by now."""

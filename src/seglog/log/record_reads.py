@@ -32,13 +32,22 @@ class Follower(ProcessBound, ColumnFollower):
     def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
         """Created by `UnifiedLog.follow`."""
         self._tail, self._stream = tail, RecordBatchStream(lambda: _plan_of(tail), options)
+        self._next_offset = tail.next_offset
 
     def __next__(self) -> RecordColumns:
         try:
-            return next(self._stream)
+            found = next(self._stream)
         except StopIteration:
             iter(self._stream)  # after a timeout the next call waits again
             raise
+        except BaseException:
+            # Ctrl-C, or what a signal's handler raises, may come in the middle of a range: the next
+            # call continues there. An error of the log comes again.
+            self._tail.return_again(self._next_offset)
+            iter(self._stream)
+            raise
+        self._next_offset = found.last_offset + 1
+        return found
 
     @ending
     def close(self) -> None:

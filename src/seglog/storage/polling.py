@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from seglog._native.columns import RecordColumns
 from seglog.errors import (
     InconsistentTopicIdError, KafkaStorageError, MalformedCheckpointError, OffsetOutOfRangeError,
+    SeglogError,
 )
 from seglog.objects.urls import is_url
 from seglog.storage.isolation import Isolation
@@ -125,7 +126,7 @@ class PollingFollower(ColumnFollower):
         self._next, self._stop, self._timeout = start_offset, stop_offset, timeout
         self._closed, self._is_at_stop = threading.Event(), False
         self._pauses = Pauses(POLL_SECONDS, [log])
-        self._failure: Exception | None = None
+        self._failure: SeglogError | None = None
         self._columns = self._follow(is_listed=True)
 
     def __next__(self) -> RecordColumns:
@@ -137,8 +138,12 @@ class PollingFollower(ColumnFollower):
             # After a timeout the next call waits again.
             self._columns = self._follow(is_listed=False)
             raise
-        except Exception as error:
+        except SeglogError as error:
             self._failure = error
+            raise
+        except BaseException:
+            # After Ctrl-C, or what a signal's handler raised, the next call continues.
+            self._columns = self._follow(is_listed=False)
             raise
 
     def _follow(self, *, is_listed: bool) -> Iterator[RecordColumns]:
@@ -155,6 +160,7 @@ class PollingFollower(ColumnFollower):
             is_last = self._stop is not None and self._stop <= end
             for columns in self._read(self._next, self._stop if is_last else None):
                 yield columns
+                self._next = columns.last_offset + 1
                 news = time.monotonic()
                 self._pauses.reset()
                 if self._closed.is_set():
