@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.errors import IllegalArgumentError
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
@@ -52,3 +53,18 @@ def test_batches_have_the_level_of_the_settings(tmp_path: Path, codec: str,
             assert [record.value for record in log.records(1)] == records * 3
         sizes.append([end - start for start, end in itertools.pairwise(ends)])
     assert all(small < large for large, small in zip(*sizes, strict=True))
+
+
+def test_records_are_written_as_they_were_read(tmp_path: Path) -> None:
+    """The columns of a topic, and those of `to_pylists`, were unknown."""
+    written = [(b"k", b"v", (("h", b"1"),)), (None, b"w", ())]
+    with seglog.open(tmp_path / "from" / "t-0") as log:
+        log.append_many([seglog.Record(0, 5, *record) for record in written])
+    with (seglog.open_data_dir(tmp_path / "from") as source,
+          seglog.open(tmp_path / "to" / "t-0") as log):
+        assert log.append_columns(source.to_arrow("t")) == range(2)
+        for columns in source.to_arrow("t"):
+            assert log.append_columns(columns.to_pylists()) == range(2, 4)
+        assert [record[1:] for record in log.records()] == [(5, *record) for record in written] * 2
+        with pytest.raises(IllegalArgumentError, match="no column to encode"):
+            log.append_columns({"topic": ["t"]})

@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+READ_COLUMNS: frozenset[str]
+
 class ColumnSource: ...
 
 def arrow_source(data: object, name: str | None = None) -> ColumnSource: ...

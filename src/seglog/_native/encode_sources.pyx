@@ -11,8 +11,11 @@ from seglog._native.capi cimport *
 from seglog._native.capi_columns cimport *
 from seglog._native.status cimport check
 
-from seglog._native.columns import COLUMNS as _RECORD_COLUMNS
+from seglog._native.columns import COLUMNS, ORIGIN_COLUMNS
 from seglog.errors import IllegalArgumentError
+
+# What readers return, of a log or of a topic.
+READ_COLUMNS = frozenset((*COLUMNS, *ORIGIN_COLUMNS))
 
 # The Arrow types that each column may have, for messages.
 _TYPES = {
@@ -124,7 +127,7 @@ cdef class ColumnSource:
                 f"a table is an Arrow struct, not of type {_text(self._schema.format)!r}")
         for child in range(self._schema.n_children):
             name = _text(self._schema.children[child].name)
-            if name not in _RECORD_COLUMNS:
+            if name not in READ_COLUMNS:
                 raise IllegalArgumentError(
                     f"records have no column {name!r}; they have key, value, timestamp, headers")
             if name in seen:

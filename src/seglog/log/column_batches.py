@@ -3,8 +3,9 @@
 The columns are those of a record: `key` and `value` (any binary or text type of Arrow, including
 fixed-size ones), `timestamp` (64-bit integers in ms, or timestamps of any unit), `headers` (a list
 of structs `key`, `value`, or a map). Each may be missing or null: a record then has no key, no
-value, no headers, or the default timestamp. Other columns of records in a log (`offset`, ...) are
-ignored, so that records can be written as they were read. Unknown columns are refused.
+value, no headers, or the default timestamp. Other columns of records in a log or a topic (`offset`,
+`topic`, ...) are ignored, so that records can be written as they were read. Unknown columns are
+refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from seglog._native.encode_columns import ColumnEncoder
 from seglog._native.encode_sources import (
-    ColumnSource, arrow_source, buffer_source, headers_source, selected_source,
+    READ_COLUMNS, ColumnSource, arrow_source, buffer_source, headers_source, selected_source,
 )
 from seglog.arguments import INT32_MAX, INT32_MIN, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError
@@ -35,6 +36,7 @@ __all__ = ["MAX_BATCH_BYTES_DEFAULT", "SPAN_BYTES_DEFAULT", "SelectedRows", "enc
 #: Kafka's `batch.size` of a producer.
 MAX_BATCH_BYTES_DEFAULT: Final = 16384
 SPAN_BYTES_DEFAULT: Final = 1 << 20
+_IGNORED: Final = READ_COLUMNS - {"key", "value", "timestamp", "headers"}
 _TIME_UNITS: Final = {"s": "tss:", "ms": "tsm:", "us": "tsu:", "ns": "tsn:"}
 
 
@@ -119,6 +121,8 @@ def _sources(data: Any) -> list[ColumnSource]:
         return [arrow_source(data)]
     sources = []
     for name, column in data.items():
+        if name in _IGNORED:
+            continue
         if hasattr(column, "__arrow_c_stream__") or hasattr(column, "__arrow_c_array__"):
             sources.append(arrow_source(column, name))
         elif column is not None:
