@@ -393,7 +393,9 @@ def test_after_its_end(tmp_path: Path) -> None:
     log.append(b"x")
     log.close()
     log.close()
-    for use in (lambda: log.append(b"y"), log.flush, lambda: list(log.records())):
+    for use in (lambda: log.append(b"y"), log.flush, lambda: list(log.records()),
+                lambda: log.append_many([]), lambda: log.append_batches(b""),
+                lambda: log.append_columns({"value": []})):
         with pytest.raises(KafkaStorageError):
             use()
     assert "closed" in repr(log)

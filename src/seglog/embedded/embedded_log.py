@@ -234,6 +234,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
         """Appends whole record batches, as producers send them (each begins at offset 0). Returns
         their offsets. Batches before a refused one stay."""
         if not memoryview(records).nbytes:
+            self.log.check_open()
             return range(self.log_end_offset, self.log_end_offset)
         try:
             info = self.log.append_each_as_leader(records, self._epoch)
@@ -249,6 +250,7 @@ class EmbeddedLog(ProcessBound, ClosedByWith, RecordReads):
 
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
         """Appends several spans without other writes in between."""
+        self.log.check_open()  # also without records
         spans = first_made(spans)
         with self.log.lock:
             first = self.log_end_offset
