@@ -200,8 +200,16 @@ class _Pipeline(ProcessBound):
         self._workers = [threading.Thread(target=self._work, args=(n,), daemon=True,
                                           name=f"seglog-decode-{n}") for n in range(threads)]
         _running.add(self)
-        for worker in self._workers:
-            worker.start()
+        try:
+            for worker in self._workers:
+                worker.start()
+        except BaseException:  # an interrupt, or the system has no thread left for this process
+            started = [worker for worker in self._workers if worker.ident is not None]
+            with self._plan:
+                self._running -= threads - len(started)
+            self._workers = started
+            self.cancel()
+            raise
 
     def decoded(self) -> Decoded:
         while (slot := self._slots.get()) is not None:

@@ -1,0 +1,39 @@
+"""Threads that decode ahead, where not all of them can begin."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.storage import prefetch
+from tests.support.waiting import wait_for
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_thread_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                    error: type[BaseException], started: int) -> None:
+    """Those that had begun stayed till the end of the process, and the exit of the interpreter
+    failed to wait for the others."""
+    with seglog.open(tmp_path / "t-0", config={"internal.segment.bytes": 2000}) as log:
+        log.append_many([b"x" * 100] * 200)
+        before, start, begun = set(threading.enumerate()), threading.Thread.start, [0]
+
+        def limited(thread: threading.Thread) -> None:
+            if begun[0] == started:
+                raise error("can't start new thread")
+            begun[0] += 1
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", limited)
+        stream = log.to_arrow(threads=2)
+        with pytest.raises(error):
+            next(stream)
+        monkeypatch.undo()
+        wait_for(lambda: set(threading.enumerate()) <= before, 10)
+        prefetch._cancel_all()
+        stream.close()
+        assert sum(columns.num_rows for columns in log.to_arrow(threads=2)) == 200
