@@ -4,14 +4,14 @@ requests wait for, and what they get if remote storage does not answer."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from seglog.errors import (
-    OffsetOutOfRangeError, RemoteReadTimeoutError, RemoteStorageError,
-    RetriableRemoteStorageError, UnknownTopicOrPartitionError,
+    IllegalArgumentError, OffsetOutOfRangeError, RemoteReadTimeoutError, RemoteStorageError,
+    RetriableRemoteStorageError, SeglogError, UnknownTopicOrPartitionError,
 )
 from seglog.log.read import FetchDataInfo
 from seglog.log.unified_log import UnifiedLog
@@ -188,3 +188,42 @@ def test_closing_ends_reads_that_wait(slow: Slow) -> None:
     closing.join(60)
     assert not closing.is_alive() and reads[0].done()
     assert slow.pool("TaskQueueSize") is slow.expired("Fetch") is None
+
+
+def test_callers_that_wait_are_told_of_the_end(slow: Slow) -> None:
+    """At once, not when their time is over."""
+    slow.tiering.async_read(KEY, 0, 400)
+    wait_for(lambda: slow.asked == 1)
+    told: list[str] = []
+
+    def wait(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except SeglogError as error:
+            told.append(str(error))
+
+    calls: list[Callable[[], object]] = [
+        lambda: slow.tiering.read(KEY, 0, 400, max_wait_ms=3_600_000),
+        lambda: slow.tiering.offset_for_timestamp(KEY, NOW_MS, timeout_ms=1 << 70)]
+    threads = [threading.Thread(target=wait, args=[call], daemon=True) for call in calls]
+    for number, thread in enumerate(threads):
+        thread.start()
+        wait_for(lambda number=number: slow.pool("TaskQueueSize") == number + 1)
+    closing = threading.Thread(target=slow.tiering.close)
+    closing.start()
+    for thread in threads:
+        thread.join(60)
+    slow.answer.set()
+    closing.join(60)
+    assert told == ["the read was cancelled: the RemoteLogManager was closed"] * 2
+    with pytest.raises(SeglogError, match="the RemoteLogManager was closed"):
+        slow.tiering.offset_for_timestamp(KEY, NOW_MS)
+
+
+@pytest.mark.parametrize("offset", [0, 11])
+def test_wrong_arguments_are_refused_wherever_the_records_are(slow: Slow, offset: int) -> None:
+    slow.answer.set()
+    with pytest.raises(IllegalArgumentError, match="Invalid max size -1 for log read"):
+        slow.tiering.read(KEY, offset, -1)
+    with pytest.raises(ValueError, match="isolation 'READ_COMMITTED' is neither"):
+        slow.tiering.read(KEY, offset, 400, "READ_COMMITTED")  # type: ignore[arg-type]

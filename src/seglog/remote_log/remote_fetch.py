@@ -3,13 +3,17 @@ RemoteLogManager.asyncRead, asyncOffsetRead, RemoteLogReader, DelayedRemoteFetch
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 from seglog._native.fetch import LogOffsetMetadata
-from seglog.errors import OffsetOutOfRangeError, RemoteReadTimeoutError, SeglogError
+from seglog.errors import (
+    IllegalArgumentError, OffsetOutOfRangeError, RemoteReadTimeoutError, SeglogError,
+)
 from seglog.log.read import FetchDataInfo
 from seglog.log.stats import partition_tags
 from seglog.log.unified_log import UnifiedLog
@@ -20,7 +24,7 @@ from seglog.remote_log.reader_pool import ReaderPool
 from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from seglog.remote_log.remote_reads import RemoteReads
 from seglog.remote_log.remote_stats import RemoteStats
-from seglog.storage.isolation import Isolation
+from seglog.storage.isolation import Isolation, check_isolation
 from seglog.tiered.remote_records import TopicIdPartition
 
 __all__ = ["RemoteFetches", "nothing_at"]
@@ -49,8 +53,13 @@ class RemoteFetches:
                isolation: Isolation, min_one_message: bool) -> Future[FetchDataInfo]:
         """Reads remote storage in a reader thread. Empty while the fetch quota is exhausted.
 
-        Raises RetriableRemoteStorageError if too many reads wait.
+        Raises RetriableRemoteStorageError if too many reads wait, and what UnifiedLog.read raises
+        for a wrong `max_length` or `isolation`.
         """
+        check_isolation(isolation)
+        if max_length < 0:
+            raise IllegalArgumentError(f"Invalid max size {max_length} for log read of "
+                                       f"{key.topic}-{key.partition}")
         throttle_ms = self._quota.throttle_ms()
         if throttle_ms > 0:
             self._quota.throttle_times.record(throttle_ms)
@@ -86,7 +95,7 @@ class RemoteFetches:
         `max_wait_ms` is `remote.fetch.max.wait.ms` if None.
         """
         limit_ms = self._config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms
-        waiting = wait(futures.values(), limit_ms / 1000).not_done
+        waiting = _unfinished(futures.values(), limit_ms / 1000)
         for future in waiting:
             future.cancel()
         if waiting:
@@ -104,11 +113,15 @@ class RemoteFetches:
 
     def lookup_in_time(self, log: UnifiedLog, timestamp_ms: int, timeout_ms: int
                        ) -> TimestampOffset | None:
-        """The lookup's answer. Raises RemoteReadTimeoutError after `timeout_ms`."""
+        """The lookup's answer. Raises RemoteReadTimeoutError after `timeout_ms`, and SeglogError if
+        `close` ends it."""
         begun = time.monotonic()
         future = self.submit_lookup(log, timestamp_ms)
-        if wait([future], timeout_ms / 1000).done:
-            return future.result()
+        if not _unfinished([future], timeout_ms / 1000):
+            found: TimestampOffset | Exception | None = _outcome(future)
+            if isinstance(found, Exception):
+                raise found
+            return found
         future.cancel()
         partition = log.topic_partition
         self._expired[_LOOKUPS].mark()
@@ -144,7 +157,19 @@ def nothing_at(offset: int, isolation: Isolation) -> FetchDataInfo:
                          [] if isolation == "read_committed" else None)
 
 
-def _outcome(future: Future[FetchDataInfo]) -> FetchDataInfo | Exception:
+def _unfinished(futures: Collection[Future[Any]], seconds: float) -> set[Future[Any]]:
+    """Those that are not done in time. (`concurrent.futures.wait` does not see the end of one that
+    is cancelled before a thread takes it, and so would wait for nothing after `close`.)"""
+    deadline = time.monotonic() + seconds
+    for future in futures:
+        ended = threading.Event()
+        future.add_done_callback(lambda _, ended=ended: ended.set())  # type: ignore[misc]
+        ended.wait(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
+    return {future for future in futures if not future.done()}
+
+
+def _outcome(future: Future[Any]) -> Any:
+    """The result, or the exception."""
     if future.cancelled():
         return SeglogError("the read was cancelled: the RemoteLogManager was closed")
     error = future.exception()
