@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import (
-    CorruptDataError, IllegalStateError, OutOfOrderSequenceError, RemoteResourceNotFoundError,
-    RemoteStorageError,
+    CorruptDataError, IllegalArgumentError, IllegalStateError, OutOfOrderSequenceError,
+    RemoteResourceNotFoundError, RemoteStorageError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.tiered import RemoteLogSegmentState
@@ -114,6 +114,15 @@ def test_what_is_damaged_changes_nothing(lost: tuple[Tiering, list[bytes], int],
     with pytest.raises(error):
         one.tiering.start_at_remote_end(KEY)
     assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 1)
+
+
+def test_a_start_after_the_end_is_refused(lost: tuple[Tiering, list[bytes], int]) -> None:
+    one, _, end = lost
+    with pytest.raises(IllegalArgumentError, match=f"after {end}, where the log continues"):
+        one.tiering.start_at_remote_end(KEY, log_start_offset=end + 1)
+    assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 0)
+    assert one.tiering.start_at_remote_end(KEY, log_start_offset=end) == end
+    assert (one.log.log_start_offset, one.log.log_end_offset) == (end, end)
 
 
 def test_nothing_is_there(make: Make) -> None:

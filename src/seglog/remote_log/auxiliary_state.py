@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seglog.errors import IllegalStateError, RemoteStorageError
+from seglog.errors import IllegalArgumentError, IllegalStateError, RemoteStorageError
 from seglog.log.unified_log import UnifiedLog
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.storage.epochs import read_leader_epochs
@@ -29,6 +29,10 @@ def start_at_remote_end(metadata: RemoteLogMetadataManager, storage: RemoteStora
         raise IllegalStateError(
             f"{log.path}: the local log ends at {log.log_end_offset}, after the remote "
             f"segments, which end at {following}; they are not lost")
+
+    if log_start_offset is not None and log_start_offset > following:
+        raise IllegalArgumentError(
+            f"log_start_offset is {log_start_offset}, after {following}, where the log continues")
 
     def index(kind: IndexType) -> bytes:
         with storage.fetch_index(segment, kind) as stream:

@@ -322,7 +322,8 @@ class RemoteLogManager(ProcessBound):
         Call it before the partition is led: `on_leadership_change((), [partition])`, wait for
         `is_partition_ready`, call this, `on_leadership_change([partition])`. Raises
         RemoteStorageError without such a segment, IllegalStateError if the local log ends later
-        and no leader is given, and the exceptions of the storage; then nothing has changed.
+        and no leader is given, IllegalArgumentError for a start after the next offset, and the
+        exceptions of the storage; then nothing has changed.
         """
         log, key = self._tiered_log(partition)
         return start_at_remote_end(self.metadata, self.storage, key, log, leader, log_start_offset)
