@@ -95,6 +95,9 @@ def test_it_continues_where_the_leader_says(lost: tuple[Tiering, list[bytes], in
     assert one.log.log_start_offset == 1
     with pytest.raises(RemoteStorageError, match="offset 2 of epoch 9"):
         one.tiering.start_at_remote_end(KEY, leader=(9, 2))
+    for tags in ({}, {"topic": "orders"}):
+        assert one.gauge("BuildRemoteLogAuxStateRequestsPerSec", **tags) == 3
+        assert one.gauge("BuildRemoteLogAuxStateErrorsPerSec", **tags) == 1
     produce(one, end, epoch=5)
     with pytest.raises(IllegalStateError, match="not lost"):
         one.tiering.start_at_remote_end(KEY)

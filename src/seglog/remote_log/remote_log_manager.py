@@ -326,7 +326,13 @@ class RemoteLogManager(ProcessBound):
         exceptions of the storage; then nothing has changed.
         """
         log, key = self._tiered_log(partition)
-        return start_at_remote_end(self.metadata, self.storage, key, log, leader, log_start_offset)
+        self.stats.mark("BuildRemoteLogAuxStateRequestsPerSec", key.topic)
+        try:
+            return start_at_remote_end(self.metadata, self.storage, key, log, leader,
+                                       log_start_offset)
+        except RemoteStorageError:
+            self.stats.mark("BuildRemoteLogAuxStateErrorsPerSec", key.topic)
+            raise
 
     # ---- reads
 

@@ -16,6 +16,8 @@ _METERS = {
     "RemoteCopyRequestsPerSec": "requests", "RemoteCopyErrorsPerSec": "requests",
     "RemoteFetchRequestsPerSec": "requests", "RemoteFetchErrorsPerSec": "requests",
     "RemoteDeleteRequestsPerSec": "requests", "RemoteDeleteErrorsPerSec": "requests",
+    "BuildRemoteLogAuxStateRequestsPerSec": "requests",
+    "BuildRemoteLogAuxStateErrorsPerSec": "requests",
 }
 #: Sums over the partitions of a topic, and over all of them.
 _GAUGES = ("RemoteCopyLagBytes", "RemoteCopyLagSegments", "RemoteDeleteLagBytes",
