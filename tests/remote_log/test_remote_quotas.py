@@ -7,7 +7,10 @@ import threading
 import pytest
 
 from seglog.errors import ConfigError
+from seglog.log.scheduler import MockTime
 from seglog.remote_log.copy_task import CopyTask
+from seglog.remote_log.quotas import RemoteQuota
+from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import KEY, Make, Tiering
 from tests.remote_log.tiering import make as make  # the fixture
 from tests.support.waiting import wait_for
@@ -41,6 +44,20 @@ def test_the_copy_quota(make: Make) -> None:
     assert quota.throttle_ms() == 0
     copying.join(60)
     assert one.storage.starts() == one.bases()[:-1]
+
+
+def test_bytes_count_as_long_as_their_window_reaches_into_the_time() -> None:
+    """The numbers are those of Kafka's RLMQuotaManager."""
+    clock = MockTime(current_time_ms=NOW_MS)
+    quota = RemoteQuota(100, 11, 1000, clock)
+    assert quota.throttle_ms() == 0  # begins the first window
+    clock.sleep(900)
+    quota.record(20_000)
+    delays = []
+    for ms in (10_100, 899, 1):
+        clock.sleep(ms)
+        delays.append(quota.throttle_ms())
+    assert delays == [189_000, 188_101, 0]
 
 
 def test_a_copy_that_waits_for_its_quota_is_cancelled(make: Make) -> None:

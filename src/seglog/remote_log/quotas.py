@@ -1,10 +1,11 @@
-"""Bytes per second over a sliding window (Kafka: RLMQuotaManager, SimpleRate)."""
+"""Bytes per second over a sliding window (Kafka: RLMQuotaManager, SimpleRate, SampledStat)."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections import deque
+from dataclasses import dataclass
 
 from seglog.log.scheduler import Time
 
@@ -12,6 +13,15 @@ __all__ = ["RemoteQuota", "ThrottleTimes"]
 
 _THROTTLES_MS = 60_000  # two samples of Kafka's metrics.sample.window.ms
 _WAIT_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Sample:
+    """The bytes of one window, and the time of the last of them."""
+
+    begin_ms: int
+    last_ms: int
+    count: int = 0
 
 
 class RemoteQuota:
@@ -26,7 +36,10 @@ class RemoteQuota:
         self._time = time
         self.throttle_times = ThrottleTimes(time)
         self._lock, self._turn = threading.Lock(), threading.Lock()
-        self._windows: deque[list[int]] = deque()  # [begin in ms, bytes]
+        # A ring, of which `_current` is the newest. One more than counts: the oldest may have begun
+        # before the time that counts, and reach into it.
+        self._ring: list[_Sample] = []
+        self._current = 0
 
     def update(self, bytes_per_second: int) -> None:
         """Sets another limit."""
@@ -37,23 +50,32 @@ class RemoteQuota:
         """Counts `count` bytes."""
         now = self._time.milliseconds()
         with self._lock:
-            if not self._windows or now - self._windows[-1][0] >= self._window_ms:
-                self._windows.append([now, 0])
-            self._windows[-1][1] += count
-            self._expire(now)
+            self._begin(now)
+            sample = self._ring[self._current]
+            if now - sample.begin_ms >= self._window_ms:
+                self._current = (self._current + 1) % (self._samples + 1)
+                sample = _Sample(now, now)
+                self._ring[self._current:self._current + 1] = [sample]
+            sample.count += count
+            sample.last_ms = now
 
     def throttle_ms(self) -> int:
         """Time until the rate is at its limit if no more bytes come; 0 below it."""
         now = self._time.milliseconds()
         with self._lock:
-            self._expire(now)
-            if not self._windows:
-                return 0
-            elapsed = max(now - self._windows[0][0], self._window_ms)
-            rate = sum(size for _, size in self._windows) * 1000 / elapsed
+            self._begin(now)
+            for number, sample in enumerate(self._ring):
+                if now - sample.last_ms >= self._samples * self._window_ms:
+                    self._ring[number] = _Sample(now, now)
+            elapsed = max(now - min(one.begin_ms for one in self._ring), self._window_ms)
+            rate = sum(one.count for one in self._ring) / (elapsed / 1000)
             if rate <= self._limit:
                 return 0
-            return round((rate - self._limit) / self._limit * elapsed)
+            return math.floor((rate - self._limit) / self._limit * elapsed + 0.5)
+
+    def _begin(self, now: int) -> None:
+        if not self._ring:
+            self._ring.append(_Sample(now, now))
 
     def take(self, size: int, cancelled: threading.Event) -> bool:
         """Waits until `size` bytes may be copied, one caller after the other, and counts them.
@@ -72,10 +94,6 @@ class RemoteQuota:
             return True
         finally:
             self._turn.release()
-
-    def _expire(self, now: int) -> None:
-        while self._windows and now - self._windows[0][0] >= self._samples * self._window_ms:
-            self._windows.popleft()
 
 
 class ThrottleTimes:
