@@ -150,3 +150,13 @@ def test_absent_transaction_indexes_read_as_empty(tiering: Tiering) -> None:
         assert batches_of(found.records)[0][0] == offset
         assert all(one.last_offset >= tiering.log.local_log_start_offset
                    for one in found.aborted_transactions or ())
+
+
+def test_a_read_of_nothing_names_no_transaction(tiering: Tiering) -> None:
+    """The first batch is larger than the read may be."""
+    write(tiering.log, random.Random(1), 120)
+    tiering.copy()
+    tiering.log.delete_old_segments()
+    for offset in range(tiering.log.local_log_start_offset):
+        found = tiering.tiering.read(KEY, offset, 1, COMMITTED, min_one_message=False)
+        assert (found.records, found.aborted_transactions) == (b"", [])

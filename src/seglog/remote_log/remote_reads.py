@@ -160,6 +160,9 @@ class RemoteReads:
 
     def _add_aborted(self, key: TopicIdPartition, log: UnifiedLog,
                      segment: RemoteLogSegmentMetadata, found: FetchDataInfo) -> None:
+        if not found.records:  # the first batch is too large
+            found.aborted_transactions = []
+            return
         start = found.fetch_offset_metadata.message_offset
         end = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
         entry = self._indexes.get(segment).offsets.upper_bound(end)
