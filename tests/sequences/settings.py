@@ -185,15 +185,19 @@ TIERED_THEMES = tuple(
         "leader": {}, "producers": {"idempotent": 10, "transactional": 8, "marker": 6},
         "follower": {"append": 2, "follower": 16, "epoch": 3}, "starts": {
             "start_offset": 5, "remote_start": 4, "reopen": 3}}.items())
+_READS = {"tier_retain": 12, "fetch": 14, "fetch_committed": 8, "find": 12, "tier_copy": 0,
+          "tier_fail": .3, "tier_expire": .5}
 #: The tasks and reads of a RemoteLogManager, which `--remote` runs. Where docs/differences.md says
 #: that they differ, these do not go: truncations, lost leader epochs, offsets that no record has,
 #: and a log that is too large and whose start a client moved.
 REMOTE_THEMES = tuple(
     replace(_theme(f"remote {name}", Look(no_timestamp=0), 0, begin={
         "remote.storage.enable": ("true",), "internal.segment.bytes": ("300", "600", "1500"),
-        "retention.ms": ("-1", "60000", "3600000", "604800000"),
+        "retention.ms": ("-1",) if name.startswith("reads") else (
+            "-1", "60000", "3600000", "604800000"),
         "retention.bytes": ("2000", "5000") if name == "sizes" else ("-1",),
-        "local.retention.ms": ("-2", "0", "1000", "60000"),
+        "local.retention.ms": ("0",) if name.startswith("reads") else (
+            "-2", "0", "1000", "60000"),
         "local.retention.bytes": ("-2", "0", "500", "2000"),
         "cleanup.policy": ("delete",)}, **{
             "tier_retain": 6, "tier_copy": 6, "tier_expire": 4, "follow": 1, "lead": .5,
@@ -206,7 +210,9 @@ REMOTE_THEMES = tuple(
     for name, weights in {
         "leader": {}, "producers": {"idempotent": 6, "transactional": 10, "marker": 8},
         "elections": {"epoch": 6, "lead": 3, "other_leader": 3}, "starts": {"start_offset": 5},
-        "sizes": {},
+        "sizes": {}, "reads": _READS, "reads of transactions": {
+            **_READS, "transactional": 14, "marker": 10, "append": 3, "fetch_committed": 20},
+        "reads after elections": {**_READS, "epoch": 5, "lead": 1, "other_leader": 1},
         "failures": {"tier_fail": 6, "other_leader": 2}, "custom": {"custom": 2, "tier_fail": 0},
         "follower": {"append": 2, "follower": 16, "epoch": 3, "follow": 5}}.items())
 #: Any of these with crashes, which `--crashed` runs.
