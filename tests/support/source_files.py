@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections.abc import Iterator
@@ -29,6 +30,16 @@ def _sources(folder: str) -> list[Path]:
 def text_of(path: Path) -> str:
     """A file's text, which many rules read."""
     return path.read_text()
+
+
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, at any depth, without the expressions in them, which are most of a tree."""
+    waiting: list[ast.AST] = [tree]
+    for node in waiting:
+        for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+            inner = getattr(node, field, ())
+            waiting += inner if isinstance(inner, list) else ()  # an expression has no list
+    return iter(waiting)
 
 
 def lines_with(pattern: re.Pattern[str], path: Path) -> Iterator[tuple[int, str]]:
