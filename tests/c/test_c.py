@@ -23,7 +23,7 @@ def core_of(compiler: str) -> Path:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_program(compiler: str, program: Path, tmp_path: Path) -> None:
-    binary = native.compile_program(compiler, [program, core_of(compiler)],
+    binary = native.compile_against(core_of(compiler), compiler, program,
                                     tmp_path / program.stem, *native.SANITIZE)
     native.run_program(binary, tmp_path)
 

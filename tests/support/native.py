@@ -85,6 +85,23 @@ def compile_core(compiler: str, *flags: str) -> Path:
     return whole
 
 
+def compile_against(core: Path, compiler: str, source: Path, program: Path, *flags: str) -> Path:
+    """A program of tests/c and the core of `compile_core`; kept as the core is, until one of them
+    changes."""
+    digest = hashlib.sha256(core.name.encode())
+    for path in [source, *sorted(source.parent.glob("*.h"))]:
+        digest.update(path.read_bytes())
+    kept = core.with_name(f"{source.stem}-{compiler}-{digest.hexdigest()[:16]}")
+    with locked(core.parent):
+        if not kept.exists():
+            for old in core.parent.glob(f"{source.stem}-{compiler}-*"):
+                old.unlink()
+            with tempfile.TemporaryDirectory(dir=core.parent) as fresh:
+                os.rename(compile_program(compiler, [source, core], Path(fresh, "program"),
+                                          *flags), kept)
+    return Path(shutil.copy(kept, program))
+
+
 def _compiled_core(compiler: str, target: Path, *flags: str) -> Path:
     objects = []
     for source in sorted((ROOT / "csrc/src").glob("*.c")):
