@@ -8,6 +8,8 @@ where the child was killed, `calls` (how many matched), and what the job returne
 from __future__ import annotations
 
 import ctypes
+import gc
+import importlib
 import json
 import logging
 import os
@@ -210,6 +212,10 @@ def serve() -> None:
     shim.fault_count.restype = ctypes.c_long
     logging.getLogger("seglog").addHandler(logging.NullHandler())
     logging.getLogger("seglog").propagate = False
+    # Each child would import the verb of `command` again, and copy the pages of all objects that
+    # are here: a search for garbage writes to them.
+    importlib.import_module("seglog.cli.load")
+    gc.freeze()
     for line in sys.stdin:
         reader, writer = os.pipe()
         pid = os.fork()
