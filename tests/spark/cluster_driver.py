@@ -9,6 +9,7 @@ A job is {"job": name, ...}. When some of its tasks are done and some are runnin
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -42,7 +43,7 @@ def slowed(frame: DataFrame) -> DataFrame:
 
 
 def rows(spark: SparkSession, path: str) -> DataFrame:
-    return spark.read.format("seglog").option("maxPartitionBytes", 16384).load(path)
+    return spark.read.format("seglog").option("maxPartitionBytes", 32768).load(path)
 
 
 def read(spark: SparkSession, path: str) -> Any:
@@ -96,7 +97,7 @@ def watch(spark: SparkSession, name: str, over: threading.Event) -> None:
 
 def main(master: str) -> None:
     spark = seglog.spark.session(master, "seglog-cluster-tests", {
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # as the driver
         "spark.executor.memory": "512m", "spark.ui.enabled": False,
         "spark.sql.shuffle.partitions": 2, "spark.deploy.maxExecutorRetries": -1,
         # Spark starts a second attempt of a lone task after four seconds, in one job only.

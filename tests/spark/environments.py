@@ -52,9 +52,9 @@ def archive_classes() -> None:
 
 def jvm() -> dict[str, str]:
     """What Spark's scripts give to drivers, to their own launcher, and to daemons."""
-    driver = " ".join([_QUICK, *class_archive.using(_classes())])
-    return {"SPARK_SUBMIT_OPTS": driver, "SPARK_LAUNCHER_OPTS": _QUICK,
-            "SPARK_DAEMON_JAVA_OPTS": _QUICK}
+    quick = " ".join([_QUICK, *class_archive.using(_classes())])
+    return {"SPARK_SUBMIT_OPTS": quick, "SPARK_LAUNCHER_OPTS": _QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": quick}
 
 
 def environment(home: Path, packages: Iterable[str]) -> Path:
