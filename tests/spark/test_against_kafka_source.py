@@ -46,8 +46,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Broker]
         harness.library()
         harness.compiled("Client")
         spark_kafka_jars()
-    # The directory then has the log start while the broker runs.
-    extra = {"log.flush.start.offset.checkpoint.interval.ms": "200"}
+    # The directory then has the log start soon, while the broker runs.
+    extra = {"log.initial.task.delay.ms": "0",
+             "log.flush.start.offset.checkpoint.interval.ms": "200"}
     with harness.Broker(tmp_path_factory.mktemp("broker"), extra) as running:
         with harness.Client(running.bootstrap) as client:
             rng = random.Random(5)
@@ -96,8 +97,11 @@ def both(spark: SparkSession, broker: harness.Broker, **options: object
 def kafka(spark: SparkSession, broker: harness.Broker, options: Options) -> DataFrame:
     return (spark.read.format("kafka").options(**{name: str(options[name]) for name in options})
             .option("kafka.bootstrap.servers", broker.bootstrap)
-            .option("kafkaConsumer.pollTimeoutMs", "10000")
-            .option("fetchOffset.numRetries", "1").load())
+            # At the end of a log a fetch waits, and a poll for what is beyond it.
+            .option("kafka.fetch.max.wait.ms", "10")
+            .option("kafkaConsumer.pollTimeoutMs", "3000")
+            .option("fetchOffset.numRetries", "1")
+            .option("fetchOffset.retryIntervalMs", "10").load())
 
 
 def seglog(spark: SparkSession, broker: harness.Broker, options: Options) -> DataFrame:
