@@ -10,6 +10,7 @@
 
 /* ---- timestamps ---------------------------------------------------------------------------- */
 
+/* False for a time that milliseconds do not hold, or that they would round to "no timestamp". */
 static bool timestamp_at(const slg_encoder *encoder, const slg_input_times *times, int64_t row,
                          int64_t *out) {
     const int64_t index = times->first + row;
@@ -18,8 +19,9 @@ static bool timestamp_at(const slg_encoder *encoder, const slg_input_times *time
         return true;
     }
     const int64_t time = times->data[index];
-    *out = time / times->divide - (time % times->divide < 0 ? 1 : 0);
-    return !__builtin_mul_overflow(*out, times->multiply, out);
+    const bool is_between = time % times->divide < 0;
+    *out = time / times->divide - (is_between ? 1 : 0);
+    return !(is_between && *out == -1) && !__builtin_mul_overflow(*out, times->multiply, out);
 }
 
 /* ---- headers ------------------------------------------------------------------------------- */

@@ -165,7 +165,7 @@ def test_columns_of_different_pieces_are_one_table() -> None:
 
 
 @pytest.mark.parametrize(("unit", "number", "expected"), [
-    ("s", 7, 7000), ("ms", 7, 7), ("us", 7999, 7), ("us", -1, -1), ("ns", 7_999_999, 7),
+    ("s", 7, 7000), ("ms", 7, 7), ("us", 7999, 7), ("us", -1000, -1), ("ns", 7_999_999, 7),
     ("ns", -1_000_000, -1), ("s", (2**63 - 1) // 1000, 2**63 - 1 - 807)])
 def test_timestamps_are_milliseconds(unit: str, number: int, expected: int) -> None:
     for zone in (None, "UTC", "Europe/Berlin"):
@@ -175,6 +175,9 @@ def test_timestamps_are_milliseconds(unit: str, number: int, expected: int) -> N
 
 @pytest.mark.parametrize("column", [
     pa.array([-2], pa.int64()), pa.array([-1001], pa.int64()).cast(pa.timestamp("us")),
+    # Rounded down they would be -1, "no timestamp".
+    pa.array([-1], pa.int64()).cast(pa.timestamp("us")),
+    pa.array([-999_999], pa.int64()).cast(pa.timestamp("ns")),
     pa.array([2**62], pa.int64()).cast(pa.timestamp("s"))])
 def test_timestamps_out_of_bounds_name_their_row(column: Any) -> None:
     good = pa.nulls(5, column.type)
