@@ -295,7 +295,7 @@ class LogReaders:
 
     def _check_kept(self, base_offset: int, found: OpenSegment | None) -> None:
         """Raises KafkaStorageError if the segment of a closed log is not the one that a reader has
-        open: whoever has the directory now took its transactions along."""
+        open: the process that has the directory now has taken its transactions along."""
         path = os.path.join(self._files.path, file_name(base_offset, FileKind.LOG))
         try:
             status = os.stat(path)
