@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -166,3 +168,17 @@ def test_an_index_that_one_append_fills_refuses_its_next_batch(
             for offset in range(9)), 0)
     assert log.log_end_offset == 0
     log.close_handlers()
+
+
+def test_a_process_that_ends_with_an_open_log_says_nothing(tmp_path: Path) -> None:
+    """What is alive to the very end, as a log to be deleted here, goes after Python's modules."""
+    ended = subprocess.run(
+        [sys.executable, "-c", "import sys, seglog\n"
+         f"sys.held = manager = seglog.LogManager([{str(tmp_path / 'k')!r}])\n"
+         "manager.startup()\n"
+         "log = manager.get_or_create_log(seglog.TopicPartition('t', 0))\n"
+         f"log.append_as_leader({batch()!r}, 0)\n"
+         "manager.async_delete(log.topic_partition)\n"
+         "manager.shutdown()\n"],
+        capture_output=True, text=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")

@@ -3,7 +3,6 @@
 import enum
 import functools
 import os
-
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -11,6 +10,7 @@ from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_CheckExact
 from libc.stdint cimport INT64_MAX
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport clockid_t
+from posix.unistd cimport close as close_fd
 
 from seglog._native.capi cimport *
 from seglog._native.batch cimport batches_of
@@ -174,7 +174,8 @@ cdef class SegmentWriter:
         self._writer.time_index_fd = os.open(time_index_path, _FLAGS)
 
     def __dealloc__(self):
-        self.close()
+        for fd in (self._writer.log_fd, self._writer.index_fd, self._writer.time_index_fd):
+            close_fd(fd)  # not os.close: at the end of the process `os` may be gone
         slg_segment_writer_free(&self._writer)
 
     cpdef close(self):
