@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import random
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,7 +193,26 @@ class LogBuilder:
 
 def build_log(path: Path, seed: int, shape: Shape | None = None) -> BuiltLog:
     """One random partition directory at `path`."""
-    return LogBuilder(path, seed, shape).build()
+    built, files = _built(seed, shape or Shape())
+    path.mkdir(parents=True)
+    for name, (data, size) in files.items():
+        with open(path / name, "wb") as out:
+            out.write(data)
+            out.truncate(size)
+    return dataclasses.replace(built, path=path, entries=list(built.entries),
+                               segments=list(built.segments), aborted=list(built.aborted),
+                               open_transactions=dict(built.open_transactions),
+                               leader_epochs=list(built.leader_epochs))
+
+
+@functools.lru_cache(maxsize=32)
+def _built(seed: int, shape: Shape) -> tuple[BuiltLog, dict[str, tuple[bytes, int]]]:
+    """A log, and its files: content without the zeros at the end, and size. Hundreds of tests begin
+    with one of a few logs."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = LogBuilder(Path(folder, "log"), seed, shape).build()
+        contents = {path.name: path.read_bytes() for path in sorted(built.path.iterdir())}
+    return built, {name: (data.rstrip(b"\0"), len(data)) for name, data in contents.items()}
 
 
 def build_data_dir(root: Path, seed: int, shapes: Sequence[Shape], *,
