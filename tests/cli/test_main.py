@@ -17,6 +17,7 @@ from seglog.cli import main as cli
 from seglog.cli import render
 from seglog.errors import CorruptRecordError, SeglogError
 from tests.support.dump import run_seglog
+from tests.support.effort import quick_each
 from tests.support.readme import ROOT
 from tests.support.waiting import PATIENCE
 
@@ -139,8 +140,9 @@ def test_how_a_verb_ends(raised: BaseException, code: int, said: str,
     assert (done.code, done.err) == (code, said)
 
 
-@pytest.mark.parametrize("verb", [["ls"], ["ls", "--json"], ["cat", "-e", "-q"], ["load"],
-                                  ["verify"], ["dump"]], ids=" ".join)
+@pytest.mark.parametrize("verb", quick_each([
+    ["ls"], ["ls", "--json"], ["cat", "-e", "-q"], ["load"], ["dump"], ["verify"]], 2),
+    ids=" ".join)
 @pytest.mark.parametrize(("redirection", "said"), [
     (">/dev/full", "standard output: No space left on device"),
     (">&-", "standard output is closed; redirect it to /dev/null")])

@@ -25,6 +25,7 @@ from tests.oracle import batch as v2
 from tests.oracle import legacy, log
 from tests.oracle.compression import compress
 from tests.support import golden as golden_data
+from tests.support.effort import quick_each
 
 Rows = list[dict[str, Any]]
 
@@ -54,7 +55,8 @@ def read_partition(folder: Path, **options: Any) -> Rows:
             for row in as_rows(columns)]
 
 
-@pytest.mark.parametrize("name, partition", golden_data.real_partitions())
+@pytest.mark.parametrize("name, partition", quick_each(
+    (pytest.param(*one) for one in golden_data.real_partitions()), 3))
 @pytest.mark.parametrize("limits", [{}, {"max_rows": 7}, {"max_bytes": 500}])
 def test_real_partitions_read_as_consumers_saw_them(
         golden: Path, name: str, partition: str, limits: dict[str, int]) -> None:

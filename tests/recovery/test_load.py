@@ -23,6 +23,7 @@ from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
+from tests.support.effort import IS_QUICK
 from tests.support.fingerprint import fingerprint
 from tests.support.users import without_rights
 
@@ -123,7 +124,8 @@ def test_threads_without_work_are_counted_too(tmp_path: Path, threads: int) -> N
 
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:
     root = data_dir(tmp_path / "data", clean=False)
-    for number in range(20):
+    partitions = 4 if IS_QUICK else 20
+    for number in range(partitions):
         partition(root, f"t-{number}", segments=200)
     program = textwrap.dedent("""
         import resource, sys
@@ -133,10 +135,10 @@ def test_few_descriptors_are_enough(tmp_path: Path) -> None:
         for level in ("kafka", "full", "verify"):
             with seglog.open_data_dir(sys.argv[1], level=level,
                                       num_segment_loading_threads=8) as data:
-                assert data.report.segments == 4000, data.report
+                assert data.report.segments == int(sys.argv[2]), data.report
                 assert not data.report.severity_counts["error"], data.report.counts
     """)
-    subprocess.run([sys.executable, "-c", program, str(root)], check=True)
+    subprocess.run([sys.executable, "-c", program, str(root), str(partitions * 200)], check=True)
 
 
 # ---- nothing is written -------------------------------------------------------------------------
