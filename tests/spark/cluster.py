@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-import pyspark
+from tests.spark.environments import spark_home
 
 _START_SECONDS = 600.0
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -26,7 +26,7 @@ class Cluster:
     def __init__(self, home: Path, environment: Mapping[str, str], workers: int = 2) -> None:
         self.home, self.master = home, ""
         self._environment = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m",
-                             **environment, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+                             **environment, "SPARK_HOME": str(home / "home")}
         self._count = workers
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -59,7 +59,7 @@ class Cluster:
                     until=r"Successfully registered with master (\S+)")
 
     def __enter__(self) -> Cluster:
-        self.home.mkdir(parents=True, exist_ok=True)
+        spark_home(self.home / "home")
         try:
             self.master = self._start("master", _MASTER, until=r"Starting Spark master at (\S+)")
             for _ in range(self._count):

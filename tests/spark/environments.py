@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -57,6 +58,41 @@ def jvm() -> dict[str, str]:
             "SPARK_DAEMON_JAVA_OPTS": quick}
 
 
+def spark_home(home: Path) -> Path:
+    """Spark with a zip of PySpark's modules that are compiled: of its own zip each worker that
+    starts compiles what it imports, which takes most of its time."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    library = home / "python" / "lib"
+    library.mkdir(parents=True)
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(installed / name)
+    for path in (installed / "python" / "lib").glob("*.zip"):
+        if path.name != "pyspark.zip":
+            (library / path.name).symlink_to(path)
+            continue
+        with zipfile.ZipFile(path) as plain, zipfile.ZipFile(library / path.name, "w") as made:
+            for entry in plain.namelist():
+                source = plain.read(entry)
+                made.writestr(entry, source)
+                if (code := _code(installed.parent / entry, source)) is not None:
+                    made.writestr(f"{entry}c", code)
+    return home
+
+
+def _code(module: Path, source: bytes) -> bytes | None:
+    """The code of an installed module that has this source, to be taken without a check of times
+    (PEP 552)."""
+    if module.suffix != ".py":
+        return None
+    try:
+        code = Path(importlib.util.cache_from_source(str(module))).read_bytes()
+        return code[:4] + b"\1" + bytes(11) + code[16:] if module.read_bytes() == source else None
+    except OSError:
+        return None  # installed without it
+
+
 def environment(home: Path, packages: Iterable[str]) -> Path:
     """Makes a virtual environment with links to `packages` of this one; returns its python."""
     venv.create(home, with_pip=False, symlinks=True)
@@ -67,7 +103,14 @@ def environment(home: Path, packages: Iterable[str]) -> Path:
             continue
         source = Path(spec.origin)
         source = source.parent if source.name == "__init__.py" else source
-        (site / source.name).symlink_to(source)
+        if name == "pyspark":
+            spark_home(site / name)
+            shutil.copy(source / "find_spark_home.py", site / name)  # finds where it is itself
+            for path in source.iterdir():
+                if not (site / name / path.name).exists():
+                    (site / name / path.name).symlink_to(path)
+        else:
+            (site / source.name).symlink_to(source)
         libraries = source.with_name(f"{name}.libs")
         if libraries.is_dir():
             (site / libraries.name).symlink_to(libraries)

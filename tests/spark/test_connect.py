@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 
 import seglog
 from seglog.scrub import finding_row
-from tests.spark.environments import DRIVER, clean, environment, run
+from tests.spark.environments import DRIVER, clean, environment, run, spark_home
 
 pytestmark = pytest.mark.judge
 
@@ -73,7 +72,7 @@ print(json.dumps(found))
 def connect_server(home: Path, python: Path | str) -> Iterator[str]:
     """Starts a Connect server whose workers run `python`; yields the URL for its clients."""
     home.mkdir()
-    log, spark = home / "server.log", Path(pyspark.__file__).parent
+    log, spark = home / "server.log", spark_home(home / "spark")
     settings = {"spark.connect.grpc.binding.address": "127.0.0.1",
                 "spark.connect.grpc.binding.port": "0", "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",

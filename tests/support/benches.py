@@ -27,10 +27,11 @@ def bench_names() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in (ROOT / "bench").glob("bench_*.py"))
 
 
-def smoke(names: Iterable[str], target: Path) -> dict[str, list[dict[str, Any]]]:
+def smoke(names: Iterable[str], target: Path, **more: str) -> dict[str, list[dict[str, Any]]]:
     """The rows of bench files by name; AssertionError with the output if one does not end well.
 
-    All run in one process, whose imports and compiled floors they share.
+    All run in one process, whose imports and compiled floors they share, with `more` in its
+    environment.
     """
     chosen = list(names)
     path = [os.path.dirname(sys.executable), *os.environ["PATH"].split(os.pathsep)]
@@ -38,7 +39,8 @@ def smoke(names: Iterable[str], target: Path) -> dict[str, list[dict[str, Any]]]
     path = [one for one in path if not shutil.which("cargo", path=one)]
     # A process of xdist must not take the bench for a part of itself: it would measure nothing.
     inherited = {key: value for key, value in os.environ.items() if "XDIST" not in key}
-    environment = {**inherited, "SEGLOG_BENCH_SIZE": "smoke", "PATH": os.pathsep.join(path)}
+    environment = {**inherited, "SEGLOG_BENCH_SIZE": "smoke", "PATH": os.pathsep.join(path),
+                   **more}
     done = subprocess.run([sys.executable, "-c", _PROGRAM, str(target), *chosen], cwd=ROOT,
                           capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
