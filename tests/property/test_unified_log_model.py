@@ -224,7 +224,7 @@ class LogMachine(RuleBasedStateMachine):
             if stamps:
                 return next(((record.timestamp, record.offset) for record in records
                              if record.timestamp >= wanted and record.offset >= self.start), None)
-            if records and max(record.timestamp for record in records) < 0:
+            if all(record.timestamp < 0 for record in records):
                 return None  # its time is that of its file, which is later than all of these
         return None
 
