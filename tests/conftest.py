@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """With --durations also the files that took longest: what CI should make shorter."""
-    if not config.getoption("durations"):
+    if config.getoption("durations") is None:
         return
     seconds: Counter[str] = Counter()
     for report in (one for some in terminalreporter.stats.values() for one in some):
