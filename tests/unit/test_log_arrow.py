@@ -12,7 +12,9 @@ import pytest
 
 import seglog
 from seglog.arrow import COLUMNS, DEFAULT_COLUMNS, DecodeOptions, RecordSchema, read
+from seglog.errors import IllegalStateError
 from seglog.model import TopicPartition
+from seglog.storage import stream as streams
 from seglog.storage.stream import RecordBatchStream
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import BuiltLog
@@ -70,6 +72,24 @@ def test_duckdb(built: BuiltLog) -> None:
     found = duckdb.sql('select count(*), min("offset"), max("offset") from records').fetchall()
     offsets = [row["offset"] for row in built.rows(isolation="read_committed")]
     assert found == [(len(offsets), min(offsets), max(offsets))]
+
+
+def test_an_interrupted_pass_does_not_look_like_the_end(
+        built: BuiltLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who goes on after Ctrl-C must not take the records before it for all."""
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with seglog.PartitionLog.open(built.path) as log:
+        stream = log.to_arrow(columns=["offset"], batch_rows=7)
+        with monkeypatch.context() as patched:
+            patched.setattr(streams, "_tell", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                list(stream)
+        for _ in range(2):
+            with pytest.raises(IllegalStateError, match="interrupted before its end"):
+                next(stream)
+        assert sum(len(part) for part in stream) == len(built.rows())
 
 
 @pytest.mark.parametrize("threads", [0, 2])

@@ -20,7 +20,7 @@ from seglog._native.columns import (
 from seglog._native.records import RecordDecoder, RowFilter
 from seglog._native.status import Status
 from seglog.closed_by_with import ClosedByWith
-from seglog.errors import CorruptIndexError, SeglogError
+from seglog.errors import CorruptIndexError, IllegalStateError, SeglogError
 from seglog.model import TopicPartition
 from seglog.storage import codecs
 from seglog.storage.batches import header_columns
@@ -198,7 +198,7 @@ class Pass(Iterator[RecordColumns]):
     """One pass through a stream. `join` waits for the threads that decode for it.
 
     After an error it raises that error again until it is closed: the generator would only end, and
-    the records before the error look like all.
+    the records before the error look like all. After Ctrl-C it raises IllegalStateError.
     """
 
     def __init__(self, batches: Generator[RecordColumns], join: Callable[[], None]) -> None:
@@ -214,7 +214,10 @@ class Pass(Iterator[RecordColumns]):
             return next(self._batches)
         except BaseException as error:
             self.is_over = True
-            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            if not isinstance(error, Exception):
+                self._failure = IllegalStateError(
+                    "the read was interrupted before its end; a new iteration starts over")
+            elif not isinstance(error, StopIteration):
                 self._failure = error
             raise
 
