@@ -11,11 +11,11 @@ from seglog._native.capi cimport *
 from seglog._native.capi_columns cimport *
 from seglog._native.status cimport check
 
-from seglog._native.columns import COLUMNS, ORIGIN_COLUMNS
+from seglog._native.columns import COLUMNS as _COLUMNS, ORIGIN_COLUMNS as _ORIGIN_COLUMNS
 from seglog.errors import IllegalArgumentError
 
 # What readers return, of a log or of a topic.
-READ_COLUMNS = frozenset((*COLUMNS, *ORIGIN_COLUMNS))
+READ_COLUMNS = frozenset((*_COLUMNS, *_ORIGIN_COLUMNS))
 
 # The Arrow types that each column may have, for messages.
 _TYPES = {
