@@ -335,6 +335,7 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
         writer.communicate()
         with seglog.open(place, config=SMALL) as log:
             done = log.log_end_offset  # a number is its offset
+            assert done >= number, f"the log ended at {number}, and ends at {done}"
             for one in range(number, done):
                 key = b"%d" % (one % 23)
                 if one % 5 == 0:
