@@ -187,7 +187,9 @@ class Driver:
                 "bytes_written": stats.bytes_written}
 
     def _spoil(self, op: Json) -> None:
-        bases = self.log.segments.base_offsets.tolist()
+        bases = self.log.segments.base_offsets.tolist()[:-1]
+        if not bases:
+            return
         of_log = op["kind"] == ".log"
         path = self.path / f"{bases[op['segment'] % len(bases)]:020d}{op['kind']}"
         data = bytearray(path.read_bytes() if path.exists() else b"")
