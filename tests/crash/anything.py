@@ -187,8 +187,9 @@ class Program:
             log.truncate_fully_and_start_at(to)
             self.say("emptied", to=to)
             return
-        if to < end:
-            to = struct.unpack_from(">q", bytes(log.read(to, 1, "log_end", True).records))[0]
+        found = bytes(log.read(to, 1, "log_end", True).records)
+        if found:  # nothing in a gap before the end
+            to = struct.unpack_from(">q", found)[0]
         if to >= log.log_start_offset:
             self.say("truncating", to=to)
             log.truncate_to(to)

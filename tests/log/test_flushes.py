@@ -1,4 +1,4 @@
-"""What a flush proves durable where a truncation or a roll comes in between."""
+"""What a flush proves durable where a truncation or a roll comes in between, and a close."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import seglog
+from seglog.recovery import log_files
 from seglog.recovery.log_files import LogFiles
 from tests.log.test_fast_path import batch
 from tests.log.test_watermarks import open_log
@@ -89,3 +91,25 @@ def test_a_flushed_segment_is_closed_durably_before_the_next_one_exists(
     assert closed == [(0, [f"{0:020}.log"], 0)]
     log.roll()
     assert len(closed) == 1
+
+
+def test_a_closed_log_is_durable_with_its_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                  ) -> None:
+    """No load after a clean shutdown looks at them: an index whose zeros came back would be full,
+    and the next roll fails."""
+    log = seglog.open(tmp_path / "t-0", config={"index.interval.bytes": "0"})
+    for number in range(5):
+        log.append(b"%d" % number, timestamp=1000 + number)
+    index, time_index = (tmp_path / "t-0" / f"{0:020d}.{kind}" for kind in ("index", "timeindex"))
+    sync, synced = log_files.sync, dict[str, bytes]()
+
+    def recorded(fd: int, *, metadata: bool, file: str) -> None:
+        assert metadata and not (tmp_path / ".kafka_cleanshutdown").exists()
+        sync(fd, metadata=metadata, file=file)
+        synced[file] = Path(file).read_bytes()
+
+    monkeypatch.setattr(log_files, "sync", recorded)
+    log.close()
+    assert len(index.read_bytes()) == 4 * 8 and len(time_index.read_bytes()) == 4 * 12
+    for file in (index, time_index):
+        assert synced[str(file)] == file.read_bytes(), file

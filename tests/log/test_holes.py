@@ -11,7 +11,9 @@ import pytest
 
 import seglog
 from seglog.cleaner.cleaner import Round
+from seglog.cli.main import main
 from seglog.log.holes import cut_to_first_hole
+from seglog.recovery.disk import RealDisk
 from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.oracle import batch as v2
 from tests.support.synced import syncs
@@ -311,6 +313,89 @@ def test_a_compacted_log_that_was_truncated_keeps_its_gaps(tmp_path: Path) -> No
     log.close()
     (path.parent / RECOVERY_POINT_CHECKPOINT).write_text("0\n1\nt 0 0\n")
     assert offsets(path) == expected
+
+
+def test_a_log_that_was_truncated_in_a_gap_keeps_it(tmp_path: Path) -> None:
+    """Its next segment begins at the end that the truncation gave it, after the gap."""
+    log = seglog.open(tmp_path / "of" / "t-0", config=CONFIG)
+    log.append(b"0")
+    log.log.append_as_follower(replicated(10), 0)
+    log.log.truncate_to(7)
+    log.log.roll()
+    assert log.append(b"7") == 7 and bases(tmp_path / "of" / "t-0") == [0, 7]
+    path = killed(tmp_path / "of" / "t-0")
+    log.close()
+    assert offsets(path) == [0, 7]
+
+
+# ---- deletions that a crash ended ---------------------------------------------------------------
+
+
+def test_a_killed_truncation_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                            ) -> None:
+    images = list[Path]()
+    rename = RealDisk.rename
+
+    def renamed(disk: RealDisk, *names: str) -> bool:
+        images.append(killed(tmp_path / "of" / "t-0", f"killed-{len(images)}"))
+        return rename(disk, *names)
+
+    with seglog.open(tmp_path / "of" / "t-0", config=CONFIG) as log:
+        for number in range(20):
+            log.append(b"%d" % number + b"." * 120)
+    with seglog.open(tmp_path / "of" / "t-0", config=CONFIG) as log:
+        assert len(bases(tmp_path / "of" / "t-0")) == 10 and log.log.recovery_point == 20
+        monkeypatch.setattr(RealDisk, "rename", renamed)
+        log.log.truncate_to(5)
+        monkeypatch.undo()
+    assert len(images) > 10
+    for image in images:
+        found = offsets(image)
+        assert found == list(range(len(found))) and len(found) >= 5
+
+
+def test_segments_of_a_truncation_are_gone_before_the_end_of_the_one_that_stays(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Durably: a power cut would bring them back after it."""
+    path = tmp_path / "t-0"
+    with seglog.open(path, config=CONFIG) as log:
+        for number in range(20):
+            log.append(b"%d" % number + b"." * 120)
+        resize, seen = RealDisk.resize, list[bool]()
+        with syncs() as synced:
+            def resized(disk: RealDisk, name: str, size: int) -> None:
+                if name.endswith(".log"):
+                    directories = [names for place, names in synced if place == path]
+                    seen.append(bool(directories) and f"{6:020d}.log" not in directories[-1])
+                resize(disk, name, size)
+
+            monkeypatch.setattr(RealDisk, "resize", resized)
+            log.log.truncate_to(5)
+            monkeypatch.undo()
+        assert seen == [True]
+
+
+def test_segments_below_the_start_of_the_log_are_removed(tmp_path: Path,
+                                                         caplog: pytest.LogCaptureFixture) -> None:
+    """A power cut brought them back, without what was never flushed of them, as they count as
+    durable. No reader sees them, but `seglog verify` and a cleaner do."""
+    log = seglog.open(tmp_path / "of" / "t-0", config=CONFIG)
+    for number in range(20):
+        log.append(b"%d" % number + b"." * 120)
+    before = killed(tmp_path / "of" / "t-0", "before")
+    log.delete_before(13)
+    path = killed(tmp_path / "of" / "t-0")
+    log.close()
+    for at in (4, 6, 8):
+        shutil.copy(before / f"{at:020d}.log", path)
+    damaged = path / f"{8:020d}.log"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    with caplog.at_level(logging.INFO, "seglog.UnifiedLog"):
+        assert offsets(path) == [*range(13, 20)]
+    assert f"Removed segments of {path}, whose deletion a crash ended, from 4 to below 12" \
+        in caplog.messages
+    assert bases(path)[0] == 12
+    assert main(["verify", str(path.parent)]) == 0
 
 
 # ---- checkpoints after a truncation -----------------------------------------------------------

@@ -34,7 +34,7 @@ from seglog.log.log_dir_failures import public_errors
 from seglog.log.record_reads import AsyncFollower, Follower, RecordReads
 from seglog.log.topic_id import topic_id_of
 from seglog.log.unified_log import UnifiedLog
-from seglog.log.holes import cut_to_first_hole
+from seglog.log.holes import cut_to_first_hole, remove_below_start
 from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TimestampOffset, TopicPartition
 from seglog.storage.batches import FetchData
@@ -122,13 +122,14 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
     is_there = os.path.isdir(place)
     if not is_there:
         directory.forget(key)
-    recovery_point = directory.recovery_point(key)
+    recovery_point, start = directory.recovery_point(key), directory.log_start_offset(key)
     if is_there and not is_clean:
+        remove_below_start(place, start)
         cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate,
                           may_have_gaps=settings.compact or directory.may_have_gaps(key))
     return UnifiedLog.create(
         place, settings, scheduler=directory.scheduler, failures=directory.failures,
-        log_start_offset=directory.log_start_offset(key), recovery_point=recovery_point,
+        log_start_offset=start, recovery_point=recovery_point,
         clean_shutdown=is_clean, topic_id=topic_id, checkpoint=directory.checkpoint)
 
 

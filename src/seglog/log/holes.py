@@ -1,4 +1,6 @@
-"""Truncates a log at its first hole: a range that was not durable at a power cut.
+"""What a power cut leaves in a log that no load mends.
+
+A hole is a range that was not durable; the log is truncated at its first one.
 
 Files become durable only in the order of their syncs. A power cut may leave a segment without its
 end and a later one complete, or zeros where the unused end of a segment was trimmed. Kafka's loader
@@ -21,7 +23,7 @@ from seglog.recovery.next_offset import opened_log
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.segment_table import floor_row
 
-__all__ = ["cut_to_first_hole"]
+__all__ = ["cut_to_first_hole", "remove_below_start"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
 _OF_SEGMENT = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
@@ -54,6 +56,22 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
             _remove(disk, bases[row + 1:], [int(at) for at in listing.snapshots if at > end])
             return end
     return None
+
+
+def remove_below_start(path: str, log_start_offset: int) -> None:
+    """Removes the segments of the log in the directory `path`, which no process has open, that are
+    completely below its start. Their deletion was under way at a crash. They count as durable, so
+    that no recovery reads them, and may lack any of their bytes. Raises KafkaStorageError."""
+    listing, disk = list_partition(path), RealDisk(path)
+    bases = [int(base) for base in listing.base_offsets]
+    going = bases[:max(floor_row(listing.base_offsets, log_start_offset), 0)]
+    for base in going:
+        for kind in _OF_SEGMENT:
+            disk.delete(file_name(base, kind))
+    if going:
+        _logger.info("Removed segments of %s, whose deletion a crash ended, from %d to below %d",
+                     path, going[0], bases[len(going)])
+        disk.sync_directory()
 
 
 def _cut_segment(disk: RealDisk, base: int, next_base: int) -> tuple[int, bool]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -200,17 +199,22 @@ class LocalLog:
         """Records that everything below `offset` is durable or no longer in the log."""
         self.recovery_point = max(self.recovery_point, offset)
 
+    @property
+    def has_own_checkpoints(self) -> bool:
+        """Whether the log's owner leaves it to the log when they are written (`seglog.open`)."""
+        return self.context.checkpoint is not None
+
     def checkpoint(self) -> None:
         """Has the log's start and recovery point written, if the log's owner leaves that to it."""
         if self.context.checkpoint is not None:
             self.context.checkpoint()
 
     def keep_gap(self) -> None:
-        """Offsets are missing before the active segment, because they came so: makes the recovery
-        point pass them, so that a recovery does not take them for a hole."""
-        if self.context.checkpoint is not None:
+        """Offsets are missing before the active segment, or before the log's end, because they came
+        so: makes the recovery point pass them, so that a recovery does not take them for a hole."""
+        if self.has_own_checkpoints:
             self.flush_to(self.log_end_offset)
-            self.context.checkpoint()
+            self.checkpoint()
 
     def _activate(self, base_offset: int) -> ActiveSegment:
         """Makes the last segment the active one."""
@@ -346,16 +350,18 @@ class LocalLog:
         return lambda segments: _logger.info(
             self.log_text(message), separator.join(one.describe() for one in segments))
 
-    def remove_segments(self, bases: Sequence[int], why: Reason, *, at_once: bool = False) -> None:
+    def remove_segments(self, bases: Sequence[int], why: Reason, *, at_once: bool = False,
+                        last_first: bool = False) -> None:
         """Removes segments from the log and deletes their files, later or `at_once` (Kafka:
-        removeAndDeleteSegments)."""
+        removeAndDeleteSegments). After a crash some are left: the last ones, or with `last_first`
+        the first ones."""
         if not bases:
             return
         segments = [self.segments.get(base) for base in bases]
         why(segments)
         self.segments.remove(bases)
         self.files.dismiss_checks(list(bases))
-        self.delete_segment_files(segments, at_once=at_once)
+        self.delete_segment_files(segments, at_once=at_once, last_first=last_first)
 
     def replace_active(self, base_offset: int, why: Reason) -> None:
         """Creates a new, empty segment at `base_offset` to replace the last one, so that there is
@@ -385,10 +391,10 @@ class LocalLog:
                 self.disk.resize(old.log_name, 0)
         old.rename(FileState.LIVE, FileState.DELETED, keeps_log=size is not None)
 
-    def delete_segment_files(self, segments: Sequence[SegmentFiles], *,
-                             at_once: bool = False) -> None:
+    def delete_segment_files(self, segments: Sequence[SegmentFiles], *, at_once: bool = False,
+                             last_first: bool = False) -> None:
         """Renames the files of segments that are no longer in the log, and deletes them later."""
-        for segment in segments:
+        for segment in segments[::-1] if last_first else segments:
             segment.rename(FileState.LIVE, FileState.DELETED)
         if at_once:
             self._delete_files(segments)
@@ -440,12 +446,19 @@ class LocalLog:
             self.segment_truncations += 1
             self.active.close_handles()
             self.segments.unpin()
-            self.remove_segments(bases, why)
+            # In Kafka's order, the first one first and nothing synced, a crash would leave records
+            # after a hole; so would the end of the segment that stays, if it were gone first.
+            self.remove_segments(bases, why, last_first=True)
+            self.disk.sync_directory()
             self._activate(int(self.segments.base_offsets[-1]))
         self.active.truncate_to(offset, self.now_ms())
         self.update_files()
         self.set_end(offset)
         return bases
+
+    def ends_with_gap(self) -> bool:
+        """Whether offsets before the log's end are missing, as it was truncated in a gap."""
+        return self.active.files.read_next_offset() < self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int, why: Reason) -> None:
         """Replaces all segments by a new, empty one at `offset`, where the log then ends."""
@@ -476,25 +489,3 @@ class LocalLog:
             self.active.end()
         self.handlers_closed = True
         self.files.abandon()
-
-    def delete_all_segments(self) -> list[int]:
-        """Deletes all segments at once. Returns their base offsets. No operation works from then
-        on."""
-        bases = self.all_bases
-        self.active.end()
-        self.segments.unpin()
-        with self.guarded(f"Error while deleting all segments for {self.topic_partition}"):
-            self.remove_segments(bases, self.reason(
-                "Deleting segments as the log has been deleted: %s"), at_once=True)
-        self.handlers_closed = True
-        self.files.abandon()
-        self.release_readers()
-        return bases
-
-    def delete_directory(self) -> None:
-        """Deletes the directory with its content, also while a `delete-file` task deletes files. Of
-        a link only itself, as Kafka does."""
-        with self.guarded(f"Error while deleting dir for {self.topic_partition}"):
-            while os.path.lexists(path := self.path):
-                with contextlib.suppress(FileNotFoundError):
-                    (os.unlink if os.path.islink(path) else shutil.rmtree)(path)

@@ -77,7 +77,10 @@ class Truncation:
         self._sync_names()
         if watermarks.high_watermark >= local.log_end_offset:
             watermarks.update_high_watermark(local.log_end_offset)
-        local.checkpoint()
+        if local.has_own_checkpoints and local.ends_with_gap():
+            local.keep_gap()
+        else:
+            local.checkpoint()
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None) -> None:
         """See UnifiedLog.truncate_fully_and_start_at."""

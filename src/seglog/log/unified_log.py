@@ -17,6 +17,7 @@ from seglog.log import replace
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.appends import Appends
 from seglog.log.context import LogContext
+from seglog.log.log_deletion import delete_log
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
@@ -414,9 +415,7 @@ class UnifiedLog(ReadableLog, RecordReads):
             local.update_files()
             self.stop_tasks()
             self._epochs.clear()
-            bases = local.delete_all_segments()
-            local.delete_snapshots(self.producer_manager.snapshots.retire(bases), at_once=True)
-            local.delete_directory()
+            delete_log(local, self.producer_manager)
 
     # ---- settings, name, end ------------------------------------------------------------------
 
@@ -470,7 +469,9 @@ class UnifiedLog(ReadableLog, RecordReads):
                 with self.guarded(f"Error while renaming dir for {self.topic_partition}"):
                     local.update_files()  # the text is Kafka's
                     local.active.end()
-                    local.files.close(self.producer_manager)
+                    # No later load looks for the zeros of an index that was not trimmed: it counts
+                    # as full, and the next roll fails.
+                    local.files.close(self.producer_manager, sync_indexes=local.has_own_checkpoints)
             finally:
                 local.active.end()
                 local.release_readers()

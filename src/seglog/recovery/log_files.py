@@ -87,11 +87,12 @@ class LogFiles:
 
     # ---- the end ------------------------------------------------------------------------------
 
-    def close(self, producers: LoadingProducers) -> None:
+    def close(self, producers: LoadingProducers, *, sync_indexes: bool = False) -> None:
         """Closes the files of the log as Kafka does; a second call does nothing.
 
         Writes a producer snapshot if the state moved, trims every index that was opened, and
-        truncates preallocated space. Tries all segments, then raises the first KafkaStorageError.
+        truncates preallocated space. With `sync_indexes` that survives a power cut, too (Kafka
+        syncs the logs alone). Tries all segments, then raises the first KafkaStorageError.
         """
         if self.is_closed:
             return
@@ -100,9 +101,9 @@ class LogFiles:
         with public_errors(self.path):
             producers.take_snapshot()
             producers.snapshots.sync()
-            self._close_segments()
+            self._close_segments(sync_indexes)
 
-    def _close_segments(self) -> None:
+    def _close_segments(self, sync_indexes: bool) -> None:
         first: KafkaStorageError | None = None
         active = int(self.segments.base_offsets[-1])
         for base in {segment.base_offset for segment in self.segments.held} | {active}:
@@ -110,6 +111,8 @@ class LogFiles:
                 segment = self.segments.get(base)
                 segment.close()
                 self.segments.release(segment)
+                if sync_indexes:
+                    _sync_all(self.disk.open_for_sync(segment.names(FileState.LIVE)[1:]))
             except KafkaStorageError as error:
                 first = first or error
         try:
