@@ -14,6 +14,7 @@ import pytest
 
 from tests.kafka.harness import KafkaUnavailable
 from tests.kafka.jars import spark_kafka_jars
+from tests.spark import environments
 from tests.spark.environments import archive_classes, jvm
 from tests.support.effort import IS_QUICK
 
@@ -50,14 +51,7 @@ def _peer_jars() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Spark without its zip of PySpark's sources, which each worker would compile: they import
-    PySpark as it is installed. This took half of the workers' time."""
-    import pyspark
-
-    home = tmp_path_factory.mktemp("spark")
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(Path(pyspark.__file__).with_name(name))
-    return home
+    return environments.spark_home(tmp_path_factory.mktemp("spark") / "home")
 
 
 @pytest.fixture(scope="session")
