@@ -449,8 +449,8 @@ class LocalLog:
             # In Kafka's order, the first one first and nothing synced, a crash would leave records
             # after a hole; so would the end of the segment that stays, if it were gone first.
             self.remove_segments(bases, why, last_first=True)
-            self.disk.sync_directory()
             self._activate(int(self.segments.base_offsets[-1]))
+            self.disk.sync_directory()
         self.active.truncate_to(offset, self.now_ms())
         self.update_files()
         self.set_end(offset)
