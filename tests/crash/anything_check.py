@@ -67,7 +67,8 @@ class LogPromises:
 
     def _appended(self, first: int, texts: list[str]) -> None:
         self.texts.update(enumerate(texts, first))
-        self.end = first + len(texts)
+        if texts:  # the end may be in a gap, which no load finds
+            self.end = first + len(texts)
 
     def _ending(self, transaction: int, commits: bool) -> None:
         if transaction in self.transactions:
@@ -80,7 +81,7 @@ class LogPromises:
             one.state = "committed"
 
     def _flushed(self, to: int) -> None:
-        self.flushed = max(self.flushed, to)
+        self.flushed = max(self.flushed, min(to, self.end))
 
     def _gap(self) -> None:
         self.has_gaps = True

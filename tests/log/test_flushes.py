@@ -93,6 +93,19 @@ def test_a_flushed_segment_is_closed_durably_before_the_next_one_exists(
     assert len(closed) == 1
 
 
+def test_a_segment_that_a_truncation_emptied_is_durable_before_the_next_one_exists(
+        path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its old records would be back after a power cut, before others at their offsets."""
+    log, closed = open_log(path), []
+    log.append_as_follower((5).to_bytes(8, "big") + batch(1)[8:], 0)
+    log.flush()
+    log.truncate_to(3)
+    monkeypatch.setattr(LogFiles, "flush_segment", lambda files, base: closed.append(
+        (base, [one.stat().st_size for one in path.glob("*.log")])))
+    log.roll()
+    assert log.log_end_offset == 3 and closed[:1] == [(0, [0])]
+
+
 def test_a_closed_log_is_durable_with_its_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                   ) -> None:
     """No load after a clean shutdown looks at them: an index whose zeros came back would be full,

@@ -264,9 +264,10 @@ class LocalLog:
             active.become_inactive()
             self.segments.unpin()
             self.segments.release(active.files)
-            if active.size and self.recovery_point >= base:
+            if self.recovery_point >= base:
                 # No recovery reads it once its successor exists: a power cut would leave the zeros
-                # that were trimmed, or no last entry of the time index. (Kafka syncs neither.)
+                # that were trimmed, no last entry of the time index, or the records that a
+                # truncation took. (Kafka does not sync it.)
                 with self.flush_timer():
                     self.files.flush_segment(active.base_offset)
             self._open_segment(base)
