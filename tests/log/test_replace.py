@@ -129,3 +129,23 @@ def dies(log: UnifiedLog, step: int, work: Callable[[], object]) -> bool:
     except Dead:
         return True
     return False
+
+
+def test_an_append_after_a_split_at_the_load_counts_the_bytes_before_it(tmp_path: Path) -> None:
+    """Kafka continues with the segments that it wrote, and with what LogSegment.append counted."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / f"{0:020d}.log").write_bytes(b"".join(map(at, [0, FAR, FAR + 1, FAR + 2])))
+    (path / f"{0:020d}.index").touch()
+    (path / f"{0:020d}.timeindex").touch()
+    size = len(batch())
+    time = MockTime(current_time_ms=NOW)
+    log = UnifiedLog.create(
+        path, LogConfig.from_properties({"index.interval.bytes": str(2 * size)}), time=time,
+        scheduler=time.scheduler, clean_shutdown=False)
+    assert log.segments.base_offsets.tolist() == [0, FAR]
+    index = path / f"{FAR:020d}.index"
+    for _ in range(2):
+        log.append_as_leader(batch(), 0)
+    log.close()
+    assert index.read_bytes() == struct.pack(">ii", 3, 3 * size)

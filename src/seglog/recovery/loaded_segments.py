@@ -93,7 +93,7 @@ class LoadedSegments(SegmentTable):
         """Saves the state of its files, and drops the object if nothing else is left in it."""
         row = self.row(segment.base_offset)
         self.log_size[row], self.created_ms[row] = segment.size, segment.created_ms
-        whole = not segment.txn_index.is_left_over
+        whole = not segment.txn_index.is_left_over and not segment.bytes_since_index_entry
         for index, sizes, bit in ((segment.offset_index, self.index_size, OFFSET_INDEX_OPEN),
                                   (segment.time_index, self.time_index_size, TIME_INDEX_OPEN)):
             if index.is_open:

@@ -35,7 +35,8 @@ class SegmentFiles:
     Indexes are opened at first use.
     `size` is the bytes of the log that count; a preallocated file is longer. `max_seen` is the
     largest timestamp so far, None until it is requested. `created_ms` is when a writable log opened
-    or emptied it.
+    or emptied it. `bytes_since_index_entry`: those of the batches since the last entry of the
+    offset index, which Kafka counts in memory, from 0 at a load.
     """
 
     def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
@@ -48,6 +49,7 @@ class SegmentFiles:
         self.time_index = TimeIndexFile(disk, time_index, base_offset, config.segment_index_bytes)
         self.txn_index = TxnIndexFile(disk, txn_index)
         self.max_seen, self.created_ms = max_seen, created_ms
+        self.bytes_since_index_entry = 0
 
     def note_appends(self, size: int, offset_entries: int, time_entries: int,
                      max_timestamp: TimestampOffset) -> None:

@@ -73,6 +73,8 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
     if retire:
         for one in opened:
             one.txn_index.is_left_over = disk.size(one.txn_index.name) is not None
+            index = one.offset_index
+            one.bytes_since_index_entry = one.size - index.lookup(index.last_offset)[1]
     return opened
 
 
