@@ -100,6 +100,29 @@ def test_a_hole_behind_zeros_below_the_recovery_point(written: Path) -> None:
     assert {base: (written / f"{base:020d}.log").read_bytes() for base in before} == wholes
 
 
+@pytest.mark.parametrize("row", [-1, -2])
+def test_a_batch_without_its_offset(tmp_path: Path, row: int, caplog: pytest.LogCaptureFixture
+                                    ) -> None:
+    """Its base offset, which no CRC covers, was alone in a sector that the power cut took. Kafka's
+    loader fails there, or empties the segment."""
+    config = CONFIG | {"internal.segment.bytes": "1000"}
+    with seglog.open(tmp_path / "t-0", config=config) as log:
+        for number in range(20):
+            log.append(b"%d" % number + b"." * 120)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    at = bases(tmp_path / "t-0")[row]
+    log_file = tmp_path / "t-0" / f"{at:020d}.log"
+    data = bytearray(log_file.read_bytes())
+    second = int.from_bytes(data[8:12], "big") + 12
+    data[second:second + 8] = bytes(8)
+    log_file.write_bytes(data)
+    assert offsets(tmp_path / "t-0", config) == [*range(at + 1)]
+    if row == -1:
+        assert (f"A power cut left no offset of the batch at byte {second} of {log_file}: "
+                f"{len(data) - second} bytes from there on are removed") in caplog.messages
+
+
 def test_a_batch_that_reaches_into_the_next_segment(written: Path) -> None:
     """A truncation was not durable when the next segment's name was."""
     at, behind = bases(written)[3:5]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 
 import numpy as np
+import numpy.typing as npt
 
 from seglog._native.batch import scan_file
 from seglog._native.scan import FileClass, list_partition
@@ -28,6 +29,7 @@ __all__ = ["cut_to_first_hole", "remove_below_start"]
 _logger = logging.getLogger("seglog.UnifiedLog")
 _OF_SEGMENT = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 _PIECE_BYTES = 1 << 20
+_BATCHES_PER_CHUNK = 1 << 16
 
 
 def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = False,
@@ -38,7 +40,9 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
     With `may_have_gaps`, and while the files of a replaced segment wait for their names, only
     invalid bytes are a hole; Kafka's recovery cuts there, too. Otherwise missing offsets between
     two segments are one. All segments of a preallocated log are checked for zeros at their ends,
-    which may remain although the records were synced. Raises KafkaStorageError.
+    which may remain although the records were synced. So is the last segment for offsets that do
+    not ascend: a batch's base offset is in no CRC, and a sector that was lost may have held nothing
+    else of it. Kafka does not start then. Raises KafkaStorageError.
     """
     listing, disk = list_partition(path), RealDisk(path)
     may_have_gaps |= any(kind is FileClass.SWAP for _, kind in listing.others)
@@ -55,6 +59,8 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
                             "after them are removed", path, end, next_base - 1)
             _remove(disk, bases[row + 1:], [int(at) for at in listing.snapshots if at > end])
             return end
+    if bases:
+        _cut_descent(disk, bases[-1])
     return None
 
 
@@ -81,10 +87,37 @@ def _cut_segment(disk: RealDisk, base: int, next_base: int) -> tuple[int, bool]:
     extent = disk.extent(name)
     with opened_log(extent.path) as fd:
         batches = scan_file(fd, extent.start, extent.end).batches
-    kept = batches[:int(np.logical_and.accumulate(batches["last_offset"] < next_base).sum())]
+    below = int(np.logical_and.accumulate(batches["last_offset"] < next_base).sum())
+    kept = batches[:min(below, _ascending(batches, base - 1))]
     end = int(kept["position"][-1] + kept["size"][-1]) if len(kept) else 0
     _cut(disk, name, end, extent.size)
     return int(kept["last_offset"][-1]) + 1 if len(kept) else base, end < extent.size
+
+
+def _ascending(batches: npt.NDArray[np.void], before: int) -> int:
+    """How many of the batches have offsets that ascend from the one `before` them."""
+    lasts = np.concatenate(([before], batches["last_offset"][:-1]))
+    return int(np.logical_and.accumulate(batches["base_offset"] > lasts).sum())
+
+
+def _cut_descent(disk: RealDisk, base: int) -> None:
+    """Truncates a segment at the first batch whose offsets are below those before it."""
+    name = file_name(base, FileKind.LOG)
+    extent = disk.extent(name)
+    before, position = base - 1, extent.start
+    with opened_log(extent.path) as fd:
+        while len(batches := scan_file(fd, position, extent.end, check_crcs=False,
+                                       max_batches=_BATCHES_PER_CHUNK).batches):
+            count = _ascending(batches, before)
+            if count < len(batches):
+                position = int(batches["position"][count])
+                _logger.warning("A power cut left no offset of the batch at byte %d of %s: %d "
+                                "bytes from there on are removed", position, extent.path,
+                                extent.size - position)
+                _cut(disk, name, position, extent.size)
+                return
+            before = int(batches["last_offset"][-1])
+            position = int(batches["position"][-1] + batches["size"][-1])
 
 
 def _cut_zeros(disk: RealDisk, base: int) -> None:
