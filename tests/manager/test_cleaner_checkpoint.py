@@ -77,6 +77,16 @@ def test_a_checkpoint_is_lowered_before_a_truncation(
         assert seen == [{T0: base}] and entries(roots[0] / CLEANER) == {T0: base} and base < 5
 
 
+def test_a_log_is_not_emptied_at_an_offset_that_is_none(roots: list[Path]) -> None:
+    with manager_of(roots[0], scheduled=False) as manager:
+        log = new_log(manager, roots[0])
+        manager.compact(T0)
+        end = log.log_end_offset
+        with pytest.raises(ValueError, match="offset"):
+            manager.truncate_fully_and_start_at(T0, -2)
+        assert entries(roots[0] / CLEANER) == {T0: 6} and log.log_end_offset == end
+
+
 def meanwhile(call: Callable[[], object]) -> threading.Thread:
     """Another thread makes the call, which may have to wait for the caller."""
     thread = threading.Thread(target=call)

@@ -456,3 +456,13 @@ def test_an_index_that_was_used_is_closed_without_half_an_entry(
 
 def test_the_clock_of_a_load_counts_milliseconds() -> None:
     assert abs(wall_clock_ms() - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_only_an_unclean_log_is_recovered(tmp_path: Path, clean: bool) -> None:
+    """LogLoader.recoverLog reads the batches of no other one."""
+    damaged = bytearray(at(1))
+    damaged[-1] ^= 1
+    path = written(tmp_path / "t-0", {0: at(0) + damaged})
+    load_log(str(path), inputs(clean=clean)).close()
+    assert (path / name(0, ".log")).stat().st_size == len(at(0)) + clean * len(damaged)
