@@ -134,6 +134,7 @@ def test_appends_with_and_without(tmp_path: Path, taken: list[bool], seed: int,
     given = [producing(rng) for _ in range(150)]
     fast, slow = open_log(tmp_path / "fast" / "t-0", **config), \
         open_log(tmp_path / "slow" / "t-0", **config)
+    assert slow._appends.messages_in == slow._appends.bytes_in == 0
     for number, data in enumerate(given):
         mine = outcome(fast, data, number // 60)
         with pytest.MonkeyPatch.context() as patch:

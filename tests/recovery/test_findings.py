@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,17 @@ def test_the_page_lists_every_code_as_it_is() -> None:
     or 16 <= status < 48 or 112 <= status < 160])
 def test_every_status_a_load_can_meet_has_a_code(status: Status) -> None:
     assert status_code(status) in FINDINGS
+
+
+def test_a_file_that_this_user_may_not_read_may_be_read_by_the_brokers() -> None:
+    denied = f"x: {os.strerror(errno.EACCES)}"
+    offline = FINDINGS["file-unreadable"].action
+    for where in ({"message": denied}, {"found": denied}):
+        assert finding("file-unreadable", **where).action == \
+            f"{offline} if the broker's user may not read it either"
+        assert finding("log-truncated", **where).action == FINDINGS["log-truncated"].action
+    assert finding("file-unreadable", message="x: Input/output error").action == offline
+    assert finding("file-unreadable", message=denied, action="none").action == "none"
 
 
 def test_a_finding_tells_all_its_fields() -> None:

@@ -165,6 +165,10 @@ def test_partition_metadata_refused(tmp_path: Path, content: str, code: str, mes
     (b'{"version":0,"brokerEpoch":10}', 10), (b'{"brokerEpoch":-1,"more":[]}', -1), (b"", None),
     (b"x", None), (b"[]", None), (b"{}", None), (b'{"brokerEpoch":"1"}', None), (b"\xff", None),
     (b'{"brokerEpoch":true}', None), (b'{"brokerEpoch":1e400}', None), (b"[" * 100_000, None),
+    (b'{"brokerEpoch":9223372036854775807}', 2**63 - 1),
+    (b'{"brokerEpoch":9223372036854775808}', None),
+    (b'{"brokerEpoch":-9223372036854775808}', -2**63),
+    (b'{"brokerEpoch":-9223372036854775809}', None),
 ])
 def test_clean_shutdown_epoch(tmp_path: Path, content: bytes, epoch: int | None) -> None:
     path = tmp_path / paths.CLEAN_SHUTDOWN_FILE
