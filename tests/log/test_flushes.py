@@ -11,6 +11,7 @@ from seglog.recovery import log_files
 from seglog.recovery.log_files import LogFiles
 from tests.log.test_fast_path import batch
 from tests.log.test_watermarks import open_log
+from tests.support.synced import syncs
 
 
 @pytest.fixture
@@ -126,3 +127,11 @@ def test_a_closed_log_is_durable_with_its_indexes(tmp_path: Path, monkeypatch: p
     assert len(index.read_bytes()) == 4 * 8 and len(time_index.read_bytes()) == 4 * 12
     for file in (index, time_index):
         assert synced[str(file)] == file.read_bytes(), file
+
+
+def test_a_new_name_of_the_directory_is_durable(path: Path) -> None:
+    """A deletion begins with one: a power cut must not bring the log back."""
+    log, name = open_log(path), f"t-0.{'a' * 32}-delete"
+    with syncs() as synced:
+        log.rename_dir(name)
+    assert (path.parent, [name]) in synced

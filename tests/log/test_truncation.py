@@ -99,6 +99,16 @@ def test_epochs_end_where_the_next_one_begins(path: Path) -> None:
         None, (0, 0), (1, 4), (1, 4), (3, 6), None]
 
 
+def test_a_truncation_without_effect_drops_an_epoch_without_records(path: Path) -> None:
+    """LeaderEpochFileCache.truncateFromEndAsyncFlush in UnifiedLog.truncateTo."""
+    log = open_log(path)
+    log.append_as_leader(batch(2), 1)
+    log.assign_epoch_start_offset(3, 2)
+    assert [one.epoch for one in log.leader_epochs] == [1, 3]
+    assert not log.truncate_to(7)
+    assert [one.epoch for one in log.leader_epochs] == [1] and log.log_end_offset == 2
+
+
 def test_epochs_that_are_left_are_written(path: Path) -> None:
     """LeaderEpochFileCache.truncateFromEndAsyncFlush, truncateFromStartAsyncFlush."""
     log = open_log(path)
