@@ -67,7 +67,7 @@ class LogPromises:
 
     def _appended(self, first: int, texts: list[str]) -> None:
         self.texts.update(enumerate(texts, first))
-        if texts:  # the end may be in a gap, which no load finds
+        if texts or not self.has_gaps:  # the end may be in a gap, which no load finds
             self.end = first + len(texts)
 
     def _ending(self, transaction: int, commits: bool) -> None:
@@ -81,7 +81,7 @@ class LogPromises:
             one.state = "committed"
 
     def _flushed(self, to: int) -> None:
-        self.flushed = max(self.flushed, min(to, self.end))
+        self.flushed = max(self.flushed, min(to, self.end) if self.has_gaps else to)
 
     def _gap(self) -> None:
         self.has_gaps = True

@@ -257,7 +257,7 @@ def test_what_a_truncation_or_a_recovery_took_stays_gone(
         made.log.roll()
     synced.clear()
     made.log.truncate_to(1)
-    assert second == synced[0][1] and synced[1:] == [[first, second, snapshot]]
+    assert sum(".log" in it for it in synced.pop(0)) == 2 and synced == [[first, second, snapshot]]
     made.append()
     made.log.close_handlers()
     os.truncate(made.path / first, len(batch()) - 1)

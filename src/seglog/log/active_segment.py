@@ -39,7 +39,6 @@ class ActiveSegment:
         self.base_offset = files.base_offset
         self.jitter_ms = _random_jitter(files.config)
         self._bytes_since_index_entry = files.bytes_since_index_entry
-        files.bytes_since_index_entry = 0  # from now on this one counts
         self._first_timestamp: int | None = None
         self._writer: SegmentWriter | None = None
         self._configured: LogConfig | None = None

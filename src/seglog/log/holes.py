@@ -13,6 +13,7 @@ Other logs have gaps that are no holes: a follower's, and those that a cleaner l
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,8 @@ import numpy.typing as npt
 from seglog._native.batch import scan_file
 from seglog._native.scan import FileClass, list_partition
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.next_offset import opened_log
+from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.next_offset import opened_log, whole_headers
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.segment_table import floor_row
 
@@ -29,7 +31,6 @@ __all__ = ["cut_to_first_hole", "remove_below_start"]
 _logger = logging.getLogger("seglog.UnifiedLog")
 _OF_SEGMENT = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 _PIECE_BYTES = 1 << 20
-_BATCHES_PER_CHUNK = 1 << 16
 
 
 def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = False,
@@ -72,8 +73,7 @@ def remove_below_start(path: str, log_start_offset: int) -> None:
     bases = [int(base) for base in listing.base_offsets]
     going = bases[:max(floor_row(listing.base_offsets, log_start_offset), 0)]
     for base in going:
-        for kind in _OF_SEGMENT:
-            disk.delete(file_name(base, kind))
+        _delete_segment(disk, base)
     if going:
         _logger.info("Removed segments of %s, whose deletion a crash ended, from %d to below %d",
                      path, going[0], bases[len(going)])
@@ -104,10 +104,9 @@ def _cut_descent(disk: RealDisk, base: int) -> None:
     """Truncates a segment at the first batch whose offsets are below those before it."""
     name = file_name(base, FileKind.LOG)
     extent = disk.extent(name)
-    before, position = base - 1, extent.start
-    with opened_log(extent.path) as fd:
-        while len(batches := scan_file(fd, position, extent.end, check_crcs=False,
-                                       max_batches=_BATCHES_PER_CHUNK).batches):
+    before = base - 1
+    with suppress(LoaderFailure), opened_log(extent.path) as fd:  # the load meets it, too
+        for batches in whole_headers(fd, extent.path, extent.start, extent.end):
             count = _ascending(batches, before)
             if count < len(batches):
                 position = int(batches["position"][count])
@@ -117,7 +116,6 @@ def _cut_descent(disk: RealDisk, base: int) -> None:
                 _cut(disk, name, position, extent.size)
                 return
             before = int(batches["last_offset"][-1])
-            position = int(batches["position"][-1] + batches["size"][-1])
 
 
 def _cut_zeros(disk: RealDisk, base: int) -> None:
@@ -141,8 +139,12 @@ def _remove(disk: RealDisk, bases: list[int], snapshots: list[int]) -> None:
     """Removes the last segments first, so that the rest after a crash still follows the same
     hole."""
     for base in reversed(bases):
-        for kind in reversed(_OF_SEGMENT):
-            disk.delete(file_name(base, kind))
+        _delete_segment(disk, base)
     for offset in reversed(snapshots):
         disk.delete(file_name(offset, FileKind.SNAPSHOT))
     disk.sync_directory()
+
+
+def _delete_segment(disk: RealDisk, base: int) -> None:
+    for kind in reversed(_OF_SEGMENT):  # the log last, as an index alone is an orphan
+        disk.delete(file_name(base, kind))

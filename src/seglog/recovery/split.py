@@ -73,8 +73,9 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
     if retire:
         for one in opened:
             one.txn_index.is_left_over = disk.size(one.txn_index.name) is not None
-            index = one.offset_index
-            one.bytes_since_index_entry = one.size - index.lookup(index.last_offset)[1]
+        last = opened[-1]  # which may be the log's active one
+        position = last.offset_index.lookup(last.offset_index.last_offset)[1]
+        last.bytes_since_index_entry = last.size - position
     return opened
 
 
