@@ -2,6 +2,7 @@
 
     python -m pip install cosmic-ray pytest-cov
     python tools/mutants.py --sample 300 --seed 1                    of all that it knows
+    python tools/mutants.py --one-a-line --part 1/2 --most 15        half of all lines, once each
     python tools/mutants.py --only storage/isolation.py,recovery     all of a module and of a room
     python tools/mutants.py --again build/mutants.jsonl              those that survived
 
@@ -194,7 +195,7 @@ class Alarm:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.RUNNING.write_text(nodeid)
-        signal.alarm(15 + int(10 * self.seconds.get(nodeid, 0)))
+        signal.alarm(8 + int(10 * self.seconds.get(nodeid, 0)))
 
 
 def new_pytest(arguments: list[str], *plugins: object) -> int:
@@ -437,14 +438,19 @@ def chosen(options: argparse.Namespace) -> list[Mutant]:
         paths += sorted(place.rglob("*.py")) if place.is_dir() else [place]
     drawn = [mutant for path in paths for mutant in mutants_of(path)]
     random.Random(options.seed).shuffle(drawn)
-    print(f"{len(drawn):,} mutants of {options.only}; {options.sample or 'all'} of them")
-    return drawn[:options.sample or len(drawn)]
+    print(f"{len(drawn):,} mutants of {options.only}")
+    if options.one_a_line:
+        drawn = list({(one.module, one.line): one for one in drawn}.values())
+    part, parts = map(int, options.part.split("/"))
+    return drawn[part - 1::parts][:options.sample or None]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="draws the sample")
     parser.add_argument("--sample", type=int, default=0, help="how many mutants (all)")
+    parser.add_argument("--one-a-line", action="store_true", help="at most one mutant of a line")
+    parser.add_argument("--part", default="1/1", help="2/3: the second of three parts (1/1)")
     parser.add_argument("--only", default=ROOMS, help=f"modules or rooms of seglog ({ROOMS})")
     parser.add_argument("--again", type=Path, help="an earlier --out: those that survived")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="folders and files of tests/")

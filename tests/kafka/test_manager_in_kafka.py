@@ -159,6 +159,19 @@ def test_a_directory_that_is_offline_takes_no_other_along(golden: Path, tmp_path
 
 
 @pytest.mark.usefixtures("kafka_lib")
+def test_a_directory_in_the_place_of_the_lock(golden: Path, tmp_path: Path) -> None:
+    """Nobody knows who else uses the directory: Kafka loads its logs anyway, and fails at the name.
+    Here the data directory is offline, and left as it is."""
+    theirs, ours = (two_directories(golden, tmp_path / who) for who in ("kafka", "ours"))
+    for root in (theirs[0], ours[0]):
+        (root / ".lock").mkdir()
+    assert by_kafka(*theirs)[0].startswith(f"KafkaException: Found directory {theirs[0]}/.lock, ")
+    before = snapshot(ours[0])
+    assert by_us(*ours) == ["plain-none-0"]
+    assert snapshot(ours[0]) == before
+
+
+@pytest.mark.usefixtures("kafka_lib")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_directory_in_the_place_of_an_older_index(golden: Path, tmp_path: Path,
                                                     suffix: str) -> None:

@@ -466,3 +466,17 @@ def test_only_an_unclean_log_is_recovered(tmp_path: Path, clean: bool) -> None:
     path = written(tmp_path / "t-0", {0: at(0) + damaged})
     load_log(str(path), inputs(clean=clean)).close()
     assert (path / name(0, ".log")).stat().st_size == len(at(0)) + clean * len(damaged)
+
+
+def test_a_segment_whose_name_comes_first_is_recovered_without_those_below_it(
+        tmp_path: Path) -> None:
+    """LogLoader.loadSegmentFiles goes by names: a read of the others would make their missing
+    indexes, as files of zeros that nothing rebuilds."""
+    path = written(tmp_path / "t-0", {0: b"".join(at(n, size=100) for n in range(3)), 3: b""})
+    (path / name(3, ".log")).rename(path / "+3.log")
+    for base in (0, 3):
+        (path / name(base, ".index")).unlink()
+    log = load_log(str(path), inputs(clean=True))
+    assert names(path, ".log") == ["+3.log", name(0, ".log"), name(3, ".log")]
+    assert [log.segments.get(base).offset_index.entries for base in (0, 3)] == [2, 0]
+    log.close()

@@ -84,6 +84,7 @@ _OURS = tuple([f" {one} - " for one in OTHERS] + [f"{one} " for one in OURS])
 def not_kafkas(ours: list[str], kafkas: list[str], home: str) -> list[str]:
     """Our lines that are not among Kafka's, which hold `home`."""
     def shared(line: str) -> str:
+        line = line.partition("\n")[0]  # of a name with a newline Kafka's side keeps the beginning
         return _BESIDE.sub("", _PREFIX.sub(r"\1 ", line, count=1))
 
     mine = [line for line in ours if line[:1] != " " and not any(

@@ -41,6 +41,7 @@ from seglog.storage.paths import FileKind, FileState, file_name
 __all__ = ["LogLoader"]
 
 _LOG_BYTES_MAX = 2**31 - 1
+_LOWEST_OFFSET = -2**63 + 1
 
 _logger = logging.getLogger("seglog.LogLoader")
 
@@ -122,7 +123,9 @@ class LogLoader:
         if step.base_offset is None:
             raise number_failure(step.name)
         if not step.is_orphan:
-            self._open_segment(step.base_offset)
+            # Kafka opens files by their names, and knows of no segment yet at one such as `+219.log`.
+            self._open_segment(step.base_offset,
+                               step.base_offset if step.name >= "0" else _LOWEST_OFFSET)
         elif self.disk.size(file_name(step.base_offset, FileKind.LOG)) is None:
             self._log(logging.WARNING, "Found an orphaned index file %s, with no corresponding log "
                       "file.", self._path(step.name))
@@ -131,14 +134,15 @@ class LogLoader:
     def _path(self, name: str) -> str:
         return os.path.join(os.path.abspath(self.disk.path), name)
 
-    def _open_segment(self, base: int) -> None:
+    def _open_segment(self, base: int, limit: int) -> None:
+        """Segments below `limit` were opened before it."""
         segment = self._opened(base)
         if self._is_index_missing(segment):
             if self.inputs.clean_shutdown or base < self.inputs.recovery_point:
                 self._log(logging.ERROR, "Could not find offset index file corresponding to log "
                           "file %s, recovering segment and rebuilding index files...",
                           segment.log_path)
-            self.recover_segment(base, index_last=True)
+            self.recover_segment(base, limit, index_last=True)
             return
         if self.disk.size(segment.time_index.name) is None:
             self.disk.create(segment.time_index.name)
@@ -148,7 +152,7 @@ class LogLoader:
             self._log(logging.WARNING, "Found a corrupted index file corresponding to log file %s "
                       "due to %s, recovering segment and rebuilding index files...",
                       segment.log_path, problem)
-            self.recover_segment(base, index_last=False)
+            self.recover_segment(base, limit, index_last=False)
             return
         self.segments.release(segment)
 
@@ -170,10 +174,11 @@ class LogLoader:
     def _is_index_missing(self, segment: SegmentFiles) -> bool:
         return self.disk.size(segment.offset_index.name) is None
 
-    def recover_segment(self, base: int, *, index_last: bool) -> None:
-        """Recovers a segment whose indexes are invalid. Later segments stay unchanged."""
+    def recover_segment(self, base: int, limit: int, *, index_last: bool) -> None:
+        """Recovers a segment whose indexes are invalid, with producers of segments below `limit`.
+        Later segments stay unchanged."""
         try:
-            segment, recovery, producers = self._scan(base, limit=base)
+            segment, recovery, producers = self._scan(base, limit)
         except _Overflow as overflow:
             self._split_unopened(overflow.recovery, index_last)
             return
