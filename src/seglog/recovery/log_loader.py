@@ -123,7 +123,7 @@ class LogLoader:
         if step.base_offset is None:
             raise number_failure(step.name)
         if not step.is_orphan:
-            # Kafka opens files by their names, and knows of no segment yet at one such as `+219.log`.
+            # Kafka opens files by name, and knows of no segment yet at one such as `+219.log`.
             self._open_segment(step.base_offset,
                                step.base_offset if step.name >= "0" else _LOWEST_OFFSET)
         elif self.disk.size(file_name(step.base_offset, FileKind.LOG)) is None:
