@@ -14,6 +14,7 @@ import seglog
 from seglog.config import LogConfig
 from seglog.log.scheduler import MockTime
 from seglog.manager import clean_loading, unopened
+from seglog.manager.loading import LogLoading
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
 from seglog.storage.producer_state import encode_snapshot, read_snapshot
@@ -24,6 +25,7 @@ from tests.manager.records import batch
 from tests.manager.row_starts import (
     CLEAN, NOW_MS, PLAIN, SETTINGS, compare, idle_directory, restarted,
 )
+from tests.manager.support import snapshot
 from tests.support.effort import quick_first
 from tests.support.golden import LOAD_CONFIG
 
@@ -270,6 +272,21 @@ def test_one_damage_to_an_idle_log(golden: Path, tmp_path: Path, kind: str) -> N
     assert compare(root, tmp_path / "k") == 1
     damages.apply(kind, root, partition, f"{SEED}/{partition}")
     compare(root, tmp_path / "k")
+
+
+def test_a_truncation_after_the_recovery(idle: Path, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """LogSegment.truncateTo looks for the largest timestamp again if a recovery has found one."""
+    left = []
+    for by_rows in (True, False):
+        monkeypatch.setattr(LogLoading, "_knows_rows", lambda self, by_rows=by_rows: by_rows)
+        root = Path(shutil.copytree(idle, tmp_path / f"rows-{by_rows}"))
+        with seglog.LogManager([root], log_config=SETTINGS) as manager:
+            assert bool(manager._state.table.unopened_keys()) == by_rows
+            for log in manager.all_logs:
+                log.truncate_to(max(log.log_end_offset - 2, log.log_start_offset))
+        left.append(snapshot(root))
+    assert left[0] == left[1]
 
 
 def test_a_file_system_that_does_not_sync(idle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -405,6 +405,8 @@ class LogLoader:
         last = self.segments.get(int(self.segments.base_offsets[-1]))
         if not inputs.is_deleted:
             last.resize_indexes()
+        if inputs.is_recovered:
+            last.max_timestamp()  # as after the recovery: a truncation reads it from the log again
         self._epochs_changed |= self.epochs.truncate_from_end(end)
         first = start if inputs.is_remote else max(start, int(self.segments.base_offsets[0]))
         self._epochs_changed |= self.epochs.truncate_from_start(start)
