@@ -78,7 +78,7 @@ def test_four_readers_follow_one_writer(log: UnifiedLog) -> None:
     assert log.number_of_segments > 10
     for n in range(4):
         assert offsets_of(found[n]) == list(range(n * 7, 30 + 3 * count))
-    assert not log.followers.waiting
+    assert not log.followers.waiting and not log.followers._reading
 
 
 def test_a_quiet_log_wakes_its_reader_at_once(log: UnifiedLog) -> None:
@@ -125,6 +125,32 @@ def test_the_timeout_ends_a_pause(log: UnifiedLog) -> None:
     assert offsets_of(list(SpanTail(log, 0, timeout=0.05, linger=3))) == [0, 1, 2, 3, 4]
     assert offsets_of(asyncio.run(run())) == [0, 1, 2, 3, 4]
     assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_records_of_a_pause_come_together(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
+    pauses = list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        for _ in range(2):
+            log.append_as_leader(batch(), 0)
+
+    async def pause_task(seconds: float) -> None:
+        pause(seconds)
+
+    async def read() -> list[TailSpan]:
+        tail = AsyncSpanTail(log, 0, timeout=1, linger=3)
+        return [await anext(tail), await anext(tail)]
+
+    log.append_as_leader(batch(), 0)
+    monkeypatch.setattr(asyncio, "sleep", pause_task)
+    monkeypatch.setattr(time, "sleep", pause)
+    tail = SpanTail(log, 0, timeout=1, linger=3)
+    spans = asyncio.run(read()) if is_async else [next(tail), next(tail)]
+    assert [offsets_of([span]) for span in spans] == [[0], [1, 2]]
+    assert pauses == [pytest.approx(1, abs=.5)]
 
 
 @pytest.mark.parametrize("start", [-1, 6])
@@ -202,6 +228,19 @@ def test_old_truncations_end_no_new_reader(log: UnifiedLog) -> None:
     first = next(tail)
     log.truncate_to(299)
     assert offsets_of([first, *tail]) == list(range(299))
+
+
+def test_more_truncations_than_are_remembered(log: UnifiedLog) -> None:
+    """One of them may have taken what a reader has seen."""
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    begins, ahead = (SpanTail(log, start, timeout=0.0) for start in (0, 1))
+    for _ in range(_CUTS_KEPT + 1):
+        log.truncate_to(2)
+        log.append_as_leader(batch(), 0)
+    assert offsets_of(list(begins)) == [0, 1, 2]
+    with pytest.raises(OffsetOutOfRangeError, match="truncated to offset 0"):
+        list(ahead)
 
 
 def test_retention_takes_what_a_reader_has_not_seen(log: UnifiedLog) -> None:

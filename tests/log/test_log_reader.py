@@ -19,7 +19,7 @@ from seglog import LogReader, PartitionLog
 from seglog.errors import InconsistentTopicIdError, OffsetOutOfRangeError
 from seglog.storage import polling
 from seglog.storage.isolation import ISOLATIONS
-from seglog.storage.meta import write_partition_metadata
+from seglog.storage.meta import format_uuid, write_partition_metadata
 from seglog.storage.paths import PARTITION_METADATA
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -259,6 +259,15 @@ def test_a_follower_learns_an_id_that_comes_later(tmp_path: Path) -> None:
             program.append(b"more")
             with pytest.raises(InconsistentTopicIdError):
                 next(follower)
+
+
+def test_a_log_of_another_topic_is_not_opened(tmp_path: Path) -> None:
+    topic(tmp_path / "t-0", OLD, [b"old"])
+    with pytest.raises(InconsistentTopicIdError) as caught:
+        seglog.open(tmp_path / "t-0", topic_id=NEW)
+    assert str(caught.value) == (
+        f"Tried to assign topic ID Optional[{format_uuid(NEW)}] to log for topic partition t-0,but "
+        f"log already contained topic ID {format_uuid(OLD)}")
 
 
 def test_a_follower_reads_the_topic_id_once(tmp_path: Path,

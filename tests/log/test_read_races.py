@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog._native.fetch import LogOffsetMetadata
+from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.following import RangeTail, SpanTail
@@ -72,6 +72,24 @@ def test_a_fetch_skips_nothing_that_follows_a_truncation(
 
     monkeypatch.setattr(log, "upper_bound", bound_before)
     assert log.fetch(12, 1000, isolation).next_offset == 12
+
+
+def test_a_read_after_a_truncation_that_its_bound_does_not_know(log: UnifiedLog) -> None:
+    """It would end inside of a batch."""
+    append(log, 2)
+    segment = log.readers.segment(log.readers.view(), 0)
+
+    class Late:
+        def fetch(self, *given: int) -> FetchDataInfo | None:
+            log.truncate_to(1)
+            builder = RecordBatchBuilder()
+            builder.append(NOW, None, bytes(200))
+            log.append_as_leader(builder.build(), 0)
+            return reader.fetch(*given)
+
+    reader, segment.reader = segment.reader, Late()  # type: ignore[assignment]
+    found = log.read(0, 1000)
+    assert found.records == Path(reader.path).read_bytes() and len(found.records) > 300
 
 
 @pytest.mark.parametrize("tail_of", [RangeTail, SpanTail])

@@ -42,8 +42,9 @@ class Counts:
 
 def test_gauges_of_a_log() -> None:
     stats = BrokerTopicStats(MetricsRegistry())
-    metrics = LogMetrics(Log(), stats, Counts())
+    metrics = LogMetrics(Log(), stats, counts := Counts())
     metrics.register()
+    counts.messages_in = 3
     tags = "topic=orders,partition=3"
     assert {name: one["Value"] for name, one in _of_logs(stats.registry).items()} == {
         f"kafka.log:type=Log,name=NumLogSegments,{tags}": 2,
@@ -54,7 +55,9 @@ def test_gauges_of_a_log() -> None:
     }
     metrics.remove()
     metrics.remove()
+    counts.messages_in = 4
     assert not _of_logs(stats.registry)
+    assert stats.all_topics_stats.meter("MessagesInPerSec").count == 3
 
 
 def _of_logs(registry: MetricsRegistry) -> dict[str, Any]:

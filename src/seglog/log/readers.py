@@ -189,7 +189,6 @@ class LogReaders:
             self.replaced_to = min(self.replaced_to, cut_to)
         # Open segments have recorded sizes, and the change itself reads what it leaves.
         self._forget_view()
-        self._forget_aborted(replaced)
         try:
             yield
         finally:

@@ -115,8 +115,7 @@ class _TaskQueue:
 
     def waiting(self) -> list[ScheduledTask]:
         """All tasks that are not cancelled, in the order in which they will run."""
-        return [task for _, _, task in sorted(self._heap, key=lambda entry: entry[:2])
-                if not task.done]
+        return [task for _, _, task in sorted(self._heap) if not task.done]
 
     def clear(self) -> None:
         """Cancels all."""

@@ -467,8 +467,7 @@ class UnifiedLog(ReadableLog, RecordReads):
             self.stop_tasks()
             try:
                 with self.guarded(f"Error while renaming dir for {self.topic_partition}"):
-                    local.update_files()  # the text is Kafka's
-                    local.active.end()
+                    local.active.end()  # the text is Kafka's
                     # No later load looks for the zeros of an index that was not trimmed: it counts
                     # as full, and the next roll fails.
                     local.files.close(self.producer_manager, sync_indexes=local.has_own_checkpoints)
