@@ -190,6 +190,23 @@ def test_messages_of_magic_0_have_no_append_time(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize(("codec", "shown"), [
+    (0, ["DefaultRecord(offset=0, timestamp=-1, key=0 bytes, value=0 bytes)",
+         "DefaultRecord(offset=1, timestamp=-1, key=1 bytes, value=2 bytes)"]),
+    (1, ["PartialDefaultRecord(offset=0, timestamp=-1, key=-1 bytes, value=-1 bytes)",
+         "PartialDefaultRecord(offset=1, timestamp=-1, key=1 bytes, value=2 bytes)"])])
+def test_records_with_the_time_of_a_log_are_refused(
+        tmp_path: Path, codec: int, shown: list[str]) -> None:
+    log = opened(tmp_path)
+    records = [v2.Record(0, -1, None, None), v2.Record(1, -1, b"k", b"vv")]
+    with pytest.raises(RecordValidationError) as caught:
+        log.append_as_leader(v2.encode(v2.Batch(0, 1, records, codec=codec, timestamp_type=1)), 0)
+    assert [error.message for error in caught.value.record_errors] == [
+        f"Invalid timestamp type in message {one}. Producer should not set timestamp type to "
+        "LogAppendTime." for one in shown]
+    log.close()
+
+
 def test_messages_of_another_magic_than_their_wrapper_are_refused(tmp_path: Path) -> None:
     """LogValidator.validateRecord."""
     messages = [legacy.Message(0, 1, b"k", b"v", NOW), legacy.Message(1, 0, b"k", b"v")]

@@ -28,6 +28,7 @@ from seglog.log.following import RangeTail, SpanTail, TailSpan
 from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
@@ -70,10 +71,10 @@ def append(log: UnifiedLog) -> None:
         log.update_high_watermark(log.log_end_offset)
 
 
-def abort_one(log: UnifiedLog) -> None:
+def abort_one(log: UnifiedLog, producer: int = 7) -> None:
     """An aborted transaction in a segment with a successor."""
-    log.append_as_leader(batch(0, producer=7), 0)
-    log.append_as_leader(end_transaction_marker(7, 0, ControlType.ABORT, timestamp=NOW), 0,
+    log.append_as_leader(batch(0, producer=producer), 0)
+    log.append_as_leader(end_transaction_marker(producer, 0, ControlType.ABORT, timestamp=NOW), 0,
                          origin=AppendOrigin.COORDINATOR, transaction_version=0)
     append(log)
     log.roll()
@@ -300,6 +301,26 @@ def test_readers_wait_for_a_deletion_that_took_the_segments_away(
     deleting.join(PATIENCE)
 
 
+def test_transactions_of_a_segment_that_goes_while_they_are_read(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer has those of later segments alone."""
+    abort_one(log)
+    abort_one(log, 8)
+    assert [one.first_offset for one in log.collect_aborted_transactions(0, 100)] == [0, 10]
+    log.readers.close()
+    log.readers.segment(log.readers.view(), 0)
+    read = TxnIndexFile.read
+
+    def late(index: TxnIndexFile) -> Any:
+        monkeypatch.undo()
+        log.maybe_increment_log_start_offset(10, StartOffsetReason.SEGMENT_DELETION)
+        assert log.delete_old_segments() == 1
+        return read(index)
+
+    monkeypatch.setattr(TxnIndexFile, "read", late)
+    assert log.collect_aborted_transactions(0, 100) == []
+
+
 @pytest.mark.parametrize("change", [None, rename, replace])
 def test_transactions_of_a_segment_that_had_none(
         log: UnifiedLog, change: Callable[[UnifiedLog], None] | None) -> None:
@@ -408,6 +429,17 @@ def test_an_open_without_free_descriptors_closes_the_files_of_all_logs(
     monkeypatch.setattr(readers, "SegmentReader", refuse_once)
     readers._open_reader(f"{file}.log", f"{file}.index", int(file.name), 0)
     assert min(held[0]) > 0 and held[1:] == [(0, 0)]
+
+
+def test_a_segment_in_use_stays_open(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_shared", readers._OpenSegments(3))
+    while log.number_of_segments < 6:
+        append(log)
+    view = log.readers.view()
+    bases = log.segments.base_offsets.tolist()
+    for number in (0, 1, 2, 3, 1, 4):
+        log.readers.segment(view, bases[number])
+    assert list(view.opened) == [bases[number] for number in (1, 3, 4)]
 
 
 def test_no_lookup_writes_down_what_it_knows_of_a_closed_log(log: UnifiedLog) -> None:

@@ -70,7 +70,8 @@ def test_checkpoints_are_written_later(tmp_path: Path) -> None:
         assert log.append(b"y") == 9
 
 
-def test_the_sync_of_a_roll_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sync_of_a_roll_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                           caplog: pytest.LogCaptureFixture) -> None:
     log = open_log(tmp_path / "t-0")
     log.append_as_leader(batch(2), 0)
 
@@ -80,5 +81,6 @@ def test_the_sync_of_a_roll_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(LogFiles, "sync_file", refused)
     assert log.roll() == 2 and log.recovery_point == 0
+    assert "; it is tried again" in caplog.text
     log.context.time.sleep(1000)
     assert log.recovery_point == 2

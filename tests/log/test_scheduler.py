@@ -86,6 +86,20 @@ def test_a_periodic_task_makes_up_for_what_it_missed() -> None:
     assert len(times) == 4 and task.cancelled and not clock.scheduler.pending_tasks
 
 
+def test_a_task_without_a_period_runs_once() -> None:
+    clock = MockTime(current_time_ms=0)
+    runs: list[bool] = []
+
+    def run() -> None:
+        if runs:
+            task.cancel()
+        runs.append(True)
+
+    task = clock.scheduler.schedule("once", run, 1, 0)
+    clock.sleep(2)
+    assert runs == [True] and task.done and not task.cancelled
+
+
 def test_a_task_may_schedule_another() -> None:
     clock = MockTime(current_time_ms=0)
     ran: list[int] = []
@@ -145,6 +159,20 @@ def test_threads_are_daemons_with_kafkas_names() -> None:
     together.wait(DEADLINE_SECONDS)
     scheduler.shutdown()
     assert sorted(found) == [("kafka-scheduler-0", True), ("kafka-scheduler-1", True)]
+
+
+def test_a_thread_starts_with_each_task_until_there_are_all() -> None:
+    def count() -> int:
+        return sum(one.name.startswith("few-") for one in threading.enumerate())
+
+    scheduler = Scheduler(2, thread_name_prefix="few-")
+    scheduler.startup()
+    counts = [count()]
+    for _ in range(3):
+        scheduler.schedule_once("late", list, 3_600_000)
+        counts.append(count())
+    scheduler.shutdown()
+    assert [*counts, count()] == [0, 1, 2, 2, 0]
 
 
 def test_an_earlier_task_overtakes_one_that_waits() -> None:

@@ -68,13 +68,13 @@ def messages(caplog: pytest.LogCaptureFixture) -> str:
 # ---- roll -------------------------------------------------------------------------------------
 
 
-def test_a_segment_may_be_exactly_full(tmp_path: Path) -> None:
-    size = len(batch())
-    made = Logged(tmp_path, internal_segment_bytes=3 * size)
-    for _ in range(4):
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_segment_may_be_exactly_full(tmp_path: Path, count: int) -> None:
+    made = Logged(tmp_path, internal_segment_bytes=count * len(batch()))
+    for _ in range(count + 1):
         made.append()
-    assert made.bases == [0, 3]
-    assert (made.path / "00000000000000000000.log").stat().st_size == 3 * size
+    assert made.bases == [0, count]
+    assert (made.path / "00000000000000000000.log").stat().st_size == count * len(batch())
 
 
 def test_time_runs_from_the_first_batch(tmp_path: Path) -> None:
@@ -441,9 +441,9 @@ def test_topic_id(tmp_path: Path) -> None:
     made = Logged(tmp_path)
     mine, other = uuid.UUID(int=5), uuid.UUID(int=6)
     made.log.assign_topic_id(mine)
-    made.append()
     assert (made.path / "partition.metadata").read_text() == (
         "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ")
+    made.append()
     with pytest.raises(InconsistentTopicIdError, match="t-0, but log already contained topic ID"):
         made.log.assign_topic_id(other)
     made.log.close()

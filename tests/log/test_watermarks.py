@@ -222,7 +222,9 @@ def test_local_segments_go_once_they_are_copied(path: Path, copied: int, expecte
     assert (log.log_start_offset, log.local_log_start_offset) == (0, expected[0])
 
 
-def test_a_copied_segment_of_the_first_record_goes(path: Path) -> None:
+def test_a_copied_segment_of_the_first_record_goes(
+        path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     log = open_log(path, tiered=True, local_retention_bytes="1", retention_bytes="100000")
     log.append_as_leader(batch(1), 0)
     log.roll()
@@ -231,6 +233,8 @@ def test_a_copied_segment_of_the_first_record_goes(path: Path) -> None:
     assert log.delete_old_segments() == 0
     log.update_highest_offset_in_remote_storage(0)
     assert log.delete_old_segments() == 1 and bases(log) == [1]
+    assert ("Incremented local log start offset to 1 due to reason segment deletion"
+            in caplog.text)
 
 
 def test_what_is_copied_only_grows(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,6 +288,20 @@ def test_a_copied_active_segment_is_rolled_before_it_goes(path: Path) -> None:
     assert log.delete_old_segments() == 1
     assert bases(log) == [4], "an empty active segment is not rolled again"
     assert log.delete_old_segments() == 0 and bases(log) == [4]
+
+
+def test_the_active_segment_stays_with_one_that_is_not_copied(path: Path) -> None:
+    log = filled(path, tiered=True, local_retention_ms="0", retention_ms="100000")
+    log.context.time.sleep(10_000)
+    log.update_highest_offset_in_remote_storage(3)
+    assert log.delete_old_segments() == 2 and bases(log) == [4, 6]
+
+
+def test_no_record_after_a_truncation_is_copied(path: Path) -> None:
+    log = filled(path, tiered=True)
+    log.update_highest_offset_in_remote_storage(5)
+    log.truncate_to(4)
+    assert log.highest_offset_in_remote_storage == 3
 
 
 def test_what_is_stable_does_not_stay_in_a_segment_that_goes(path: Path) -> None:

@@ -293,11 +293,10 @@ class Appends:
 
 
 def _batch_bytes(records: memoryview) -> int:
-    """The size in the first batch's header; all of the bytes if that is impossible."""
-    if len(records) < _PREFIX.size:
-        return len(records)
-    length: int = _PREFIX.unpack_from(records)[0]
-    return length + _PREFIX.size if 0 <= length <= len(records) - _PREFIX.size else len(records)
+    """The size in the first batch's header, which may be too large; all of the bytes if there is
+    none."""
+    length: int = _PREFIX.unpack_from(records)[0] if len(records) >= _PREFIX.size else -1
+    return length + _PREFIX.size if length >= 0 else len(records)
 
 
 def _together(first: LogAppendInfo, then: LogAppendInfo) -> LogAppendInfo:

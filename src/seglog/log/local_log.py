@@ -153,11 +153,6 @@ class LocalLog:
         if self.handlers_closed or self.files.is_closed:
             raise closed_error(f"The log of {self.topic_partition} in {self.path} is closed")
 
-    def check_not_deleted(self) -> None:
-        """The same; a deletion that has taken the segments away is waited for, with the lock."""
-        with nullcontext() if len(self.segments) else self.lock:
-            self.check_open()
-
     def check_current(self) -> None:
         """Raises KafkaStorageError also if another log has replaced this one: changes would be
         lost."""

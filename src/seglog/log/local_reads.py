@@ -112,7 +112,7 @@ class LocalReads:
         log that is being deleted."""
         def collect(view: SegmentView) -> list[AbortedTxn]:
             if not len(view):
-                self._local.check_not_deleted()
+                self._local.check_open()
             base = view.floor(start_offset)
             return [] if base < 0 else self._aborted(view, base, log_start_offset,
                                                      upper_bound_offset)

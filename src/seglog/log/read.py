@@ -92,7 +92,7 @@ class LogReads:
         try:
             return self._readers.read_steadily(read, self._readers.is_current)
         except OffsetOutOfRangeError:
-            local.check_not_deleted()
+            local.check_open()
             raise
         except OSError:
             with local.guarded(text, reads=True):
