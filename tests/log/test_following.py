@@ -352,6 +352,13 @@ def test_readers_of_one_position_have_their_own_bounds(log: UnifiedLog) -> None:
     assert offsets_of(list(SpanTail(log, 1, isolation="read_uncommitted", timeout=0.0))) == [1]
 
 
+def test_readers_of_one_position_read_once(log: UnifiedLog) -> None:
+    log.append_as_leader(batch(), 0)
+    one, other = (SpanTail(log, 0, timeout=.05, linger=0) for _ in range(2))
+    assert next(one).records is next(other).records
+    assert list(one) == [] and not log.followers._recent, "a quiet log keeps no bytes"
+
+
 def test_a_task_waits_for_a_late_record(log: UnifiedLog) -> None:
     async def run() -> None:
         async with AsyncSpanTail(log, 0, timeout=SECONDS) as tail:

@@ -66,6 +66,8 @@ def test_the_index_of_a_segment_that_is_read_over_a_cut_is_mapped_no_more(tmp_pa
         view = program.log.readers.view()
         held = [program.log.readers.segment(view, base) for base in view.base_offsets.tolist()]
         assert len(mapped(tmp_path)) == len(held)
+        sizes = [one.reader.index.mapped_bytes for one in held]
+        assert max(sizes[:-1]) < sizes[-1] == program.log.config.segment_index_bytes
         program.log.truncate_to(RECORDS // 2)
         assert not mapped(tmp_path)
         assert [one.reader.index.mapped_bytes for one in held] == [0] * len(held)

@@ -159,18 +159,13 @@ def test_a_reader_checks_what_it_reads(root: Path, monkeypatch: pytest.MonkeyPat
         assert checks.seen == dict.fromkeys(bases, 1)
 
 
-def test_no_writer_waits_for_a_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lookup by time checks a segment before it takes the log's lock."""
-    locked, check = list[bool](), sanity.check_segments
+def test_a_lookup_by_time_checks_without_the_lock(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, locked = Checks(monkeypatch), list[bool]()
     with seglog.LogManager([root], config=config()) as manager:
         log = manager.get_log(A0)
         assert log is not None
-
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            locked.append(log.lock.is_mine)
-            return check(*args, **kwargs)
-
-        monkeypatch.setattr(sanity, "check_segments", noted)
+        monkeypatch.setattr(checks, "count", lambda _: locked.append(log.lock.is_mine))
         assert log.offset_for_timestamp(0) is not None
     assert locked == [False]
 

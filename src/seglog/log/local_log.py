@@ -231,7 +231,6 @@ class LocalLog:
         """Rolls a new segment at the larger of the log's end and `expected`. Returns its base
         offset."""
         self.check_open()
-        self.update_files()
         active, started = self.active, self.now_ms()
         base = max(expected, self.log_end_offset)
         where = (f"start offset {base}=max(provided offset = {expected}, LEO = "
