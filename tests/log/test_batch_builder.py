@@ -204,9 +204,11 @@ def test_the_record_after_an_overridden_last_offset_has_the_next_one() -> None:
     builder.override_last_offset(20)
     with pytest.raises(IllegalArgumentError, match="offset 20 following previous offset 20 "):
         builder.append_with_offset(20, 6, None, b"b")
-    builder.append(6, None, b"b")
+    with pytest.raises(IllegalArgumentError, match="^Invalid negative timestamp -2$"):
+        builder.append(-2, None, b"b")
+    builder.append(-1, None, b"b")
     found = v2.decode(builder.build())
-    assert [record.offset for record in found.records] == [10, 21]
+    assert [(record.offset, record.timestamp) for record in found.records] == [(10, 5), (21, -1)]
     assert found.last_offset == 21 == builder.last_offset
 
 

@@ -117,6 +117,8 @@ def test_wrong_columns() -> None:
             ({"value": 5}, TypeError, "column value must be a list or an array, not 5"),
             ({"value": np.array(["a"])}, IllegalArgumentError, "values are arrays of bytes"),
             ({"key": np.array([1.0])}, IllegalArgumentError, "keys are arrays of bytes"),
+            ({"key": np.zeros(2, np.uint8)}, IllegalArgumentError, "not uint8 in 1"),
+            ({"key": np.zeros((2, 3), np.int8)}, IllegalArgumentError, "not int8 in 2"),
             ({"timestamp": np.array([1.5])}, IllegalArgumentError, "integers or datetime64"),
             ({"timestamp": [5, 1790000000.5]}, TypeError, "timestamp of row 1 must be an integer"),
             ({"timestamp": [datetime.now(UTC)]}, TypeError, "timestamp of row 0 must be an int"),

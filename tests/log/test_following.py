@@ -173,6 +173,18 @@ def test_the_high_watermark_holds_a_reader_back(log: UnifiedLog) -> None:
     assert offsets_of(list(tail)) == list(range(10, 15))
 
 
+def test_the_high_watermark_wakes_a_reader(log: UnifiedLog) -> None:
+    log.append_as_leader(batch(5), 0)
+    got: list[TailSpan] = []
+    tail = SpanTail(log, 0, isolation="read_uncommitted", stop_offset=5)
+    thread = threading.Thread(target=lambda: got.extend(tail), daemon=True)
+    thread.start()
+    wait_for(lambda: log.followers.waiting)
+    log.update_high_watermark(5)
+    thread.join(SECONDS)
+    assert offsets_of(got) == [0, 1, 2, 3, 4]
+
+
 def test_committed_readers_wait_for_the_marker(log: UnifiedLog) -> None:
     def raise_watermark() -> None:
         log.update_high_watermark(log.log_end_offset)
@@ -326,6 +338,18 @@ def test_async_ends(log: UnifiedLog) -> None:
         asyncio.get_running_loop().call_later(0.05, log.close)
         assert [span async for span in closing] == []
 
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+def test_an_error_of_an_asynchronous_reader(log: UnifiedLog) -> None:
+    async def run() -> None:
+        tail = AsyncSpanTail(log, 0)
+        await anext(tail)
+        log.truncate_to(0)
+        with pytest.raises(OffsetOutOfRangeError, match="truncated to offset 0"):
+            await anext(tail)
+
+    log.append_as_leader(batch(), 0)
     asyncio.run(asyncio.wait_for(run(), SECONDS))
 
 

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -301,8 +302,23 @@ def test_readers_wait_for_a_deletion_that_took_the_segments_away(
     deleting.join(PATIENCE)
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT])
+def test_transactions_that_cannot_be_read(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def fail(index: TxnIndexFile) -> None:
+        raise KafkaStorageError(number, os.strerror(number), index.name)
+
+    abort_one(log)
+    monkeypatch.setattr(TxnIndexFile, "read", fail)
+    for ask in log.collect_aborted_transactions, partial(log.read, isolation="read_committed"):
+        with pytest.raises(KafkaStorageError) as caught:
+            ask(0, 100)
+        assert caught.value.errno == number
+
+
+@pytest.mark.parametrize("error", [None, KafkaStorageError(errno.ENOENT, "No such file", "x")])
 def test_transactions_of_a_segment_that_goes_while_they_are_read(
-        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
     """No answer has those of later segments alone."""
     abort_one(log)
     abort_one(log, 8)
@@ -315,6 +331,8 @@ def test_transactions_of_a_segment_that_goes_while_they_are_read(
         monkeypatch.undo()
         log.maybe_increment_log_start_offset(10, StartOffsetReason.SEGMENT_DELETION)
         assert log.delete_old_segments() == 1
+        if error is not None:
+            raise error
         return read(index)
 
     monkeypatch.setattr(TxnIndexFile, "read", late)

@@ -365,6 +365,19 @@ def test_a_batch_without_records_keeps_its_form(make: Make, target: str, codec: 
     assert (log.size - before, log.log_end_offset) == (size, 2)
 
 
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_read_up_to_the_position_of_its_first_batch(tmp_path: Path, magic: int) -> None:
+    """LogSegment.read: nothing fits, and the batch is known to be larger than the limit."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / f"{0:020d}.log").write_bytes(
+        legacy.encode(legacy.Message(0, 1, value=b"v", timestamp=NOW)) if magic == 1 else batch())
+    log = open_log(path)
+    log.maybe_increment_high_watermark(LogOffsetMetadata(1, 0, 0))
+    found = log.read(0, 1, "read_uncommitted", False)
+    assert (found.records, found.first_entry_incomplete) == (b"", True)
+
+
 @pytest.mark.parametrize("size", [1, 300])
 def test_a_fetch_of_old_messages_returns_at_least_one_whole(tmp_path: Path, size: int) -> None:
     messages = [legacy.encode(legacy.Message(n, 1, value=b"v" * size, timestamp=NOW))

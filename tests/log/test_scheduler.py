@@ -188,6 +188,18 @@ def test_an_earlier_task_overtakes_one_that_waits() -> None:
     assert ran == ["soon"]
 
 
+def test_no_task_waits_for_another_while_a_thread_is_idle() -> None:
+    scheduler, together = Scheduler(2), threading.Barrier(3)
+    scheduler.startup()
+    for _ in range(2):
+        with scheduler._changed:  # the second one comes before a thread wakes for the first one
+            for _ in range(2):
+                scheduler.schedule_once("together", lambda: together.wait(DEADLINE_SECONDS))
+        together.wait(DEADLINE_SECONDS)
+        wait_for(lambda: len(scheduler._changed._waiters) == 2)  # type: ignore[attr-defined]
+    scheduler.shutdown()
+
+
 def test_a_task_that_is_never_due() -> None:
     """`log.flush.scheduler.interval.ms` is Long.MAX_VALUE: no thread can wait for so long at once.
     It ended, and a task that came just then never ran."""

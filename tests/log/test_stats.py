@@ -102,6 +102,7 @@ def test_meters_of_all_topics_are_there_at_once_and_of_a_topic_when_asked_for() 
     assert again.meter("BytesRejectedPerSec").count == 5
     stats.remove_metrics("orders")
     assert len(registry) == before
+    assert topic.meter("BytesRejectedPerSec").count == 0 and len(registry) == before + 1
 
 
 def test_appends_are_counted_where_they_happen() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seglog.errors import KafkaStorageError
+from seglog.errors import CorruptRecordError, KafkaStorageError
 from seglog.recovery import disk
 from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.log.watermarks import StartOffsetReason
+from seglog.model import EpochEntry
 from tests.log.test_fast_path import batch
 from tests.log.test_segments import Logged
 from tests.log.test_watermarks import filled, open_log
@@ -121,10 +122,23 @@ def test_epochs_that_are_left_are_written(path: Path) -> None:
     assert (path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 3\n"
 
 
+def test_an_epoch_that_was_dropped_without_records_begins_again(path: Path) -> None:
+    log = open_log(path)
+    log.append_as_leader(batch(), 1)
+    log.append_as_leader(batch(), 1)
+    log.assign_epoch_start_offset(2, 2)
+    with pytest.raises(CorruptRecordError):
+        log.append_as_leader(batch()[:-1] + b"!", 2)
+    assert not log.truncate_to(2) and log.leader_epochs.latest == EpochEntry(1, 0)
+    log.append_as_leader(batch(), 2)
+    assert log.leader_epochs.latest == EpochEntry(2, 2)
+
+
 @pytest.mark.parametrize(("number", "is_offline"), [
     (errno.EMFILE, False), (errno.ENFILE, False), (errno.EIO, True), (errno.ENOSPC, True)])
 def test_epochs_that_wait_for_a_descriptor_are_written_later(
-        path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_offline: bool) -> None:
+        path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+        number: int, is_offline: bool) -> None:
     """CheckpointFileWithFailureHandler.writeIfDirExists warns if the file cannot be opened."""
     log = open_log(path)
     for epoch in (1, 3, 4):
@@ -135,6 +149,7 @@ def test_epochs_that_wait_for_a_descriptor_are_written_later(
         assert refused.count == 1 and log.context.failures.is_any_offline == is_offline
         log.context.time.sleep(1000)
         assert refused.count == (1 if is_offline else 2)
+        assert caplog.text.count("; it is tried again") == (0 if is_offline else 2)
     log.context.time.sleep(1000)
     assert (path / "leader-epoch-checkpoint").read_text() == (
         "0\n3\n1 0\n3 2\n4 4\n" if is_offline else "0\n2\n1 0\n3 2\n")

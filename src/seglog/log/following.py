@@ -352,7 +352,6 @@ class _Ranges(_Tail[LogRange]):
     def _take(self, place: _Place) -> tuple[LogRange, int, int]:
         segments, path = self._segments, place.segment.reader.path
         segments[self.next_offset] = place.segment
-        segments.move_to_end(self.next_offset)
         if len(segments) > self._ranges_kept:
             segments.popitem(last=False)
         stop = None if self._stop_offset == _INT64_MAX else self._stop_offset

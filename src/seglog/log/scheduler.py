@@ -243,7 +243,6 @@ class Scheduler(ProcessBound):
                 with self._changed:
                     if again and self._started:
                         self._queue.push(task)
-                        self._changed.notify()
                 del task
         finally:
             with self._changed:
@@ -256,6 +255,8 @@ class Scheduler(ProcessBound):
                 now = self._now_ns()
                 task = self._queue.pop_due(now)
                 if task is not None:
+                    if self._queue.next_due_ns() is not None:
+                        self._changed.notify()  # another thread waits for the next instead
                     return task
                 due = self._queue.next_due_ns()
                 self._changed.wait(None if due is None else min((due - now) / 1e9,
