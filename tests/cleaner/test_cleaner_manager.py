@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,10 @@ def test_a_record_that_is_overdue(world: World) -> None:
     assert (stats.delayed_partitions, stats.max_compaction_delay_ms) == (1, 5)
 
 
-def test_the_age_of_a_segment_that_a_truncation_replaced(world: World) -> None:
+@pytest.mark.parametrize("truncate", [
+    UnifiedLog.truncate_to, UnifiedLog.truncate_fully_and_start_at])
+def test_the_age_of_a_segment_that_a_truncation_replaced(
+        world: World, truncate: Callable[[UnifiedLog, int], object]) -> None:
     """The new segment has the base offset and the size of the old one, and younger records."""
     log = world.log(dirty=1, max_compaction_lag_ms=1000, segment_ms=10**9)
 
@@ -74,7 +78,7 @@ def test_the_age_of_a_segment_that_a_truncation_replaced(world: World) -> None:
 
     assert delay_ms() == 500
     size = log.size
-    log.truncate_to(0)
+    truncate(log, 0)
     log.append_as_leader(v2.encode(Batch(
         0, 0, [Record(0, NOW + 1400, b"key 0", bytes(100))], base_timestamp=NOW + 1400,
         max_timestamp=NOW + 1400)), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from pathlib import Path
@@ -15,6 +16,7 @@ from seglog.log.context import LogContext
 from seglog.log.scheduler import MockTime, Scheduler
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import UnifiedLog, load_unified_log
+from seglog.log.watermarks import StartOffsetReason
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
@@ -64,6 +66,31 @@ def test_a_batch_that_the_topics_codec_makes_too_large_is_refused(tmp_path: Path
     assert log.log_end_offset == 0
     assert stats.topic_stats("t").meter("BytesRejectedPerSec").count == len(compressed(1000))
     assert log.append_as_leader(compressed(300), 0).last_offset == 0
+    log.close()
+
+
+def test_a_follower_skips_batches_of_a_later_epoch(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log = open_log(tmp_path / "t-0")
+    later = batch(2)[:12] + (3).to_bytes(4, "big") + batch(2)[16:]
+    assert log.append_as_follower(later, 2).valid_bytes == log.log_end_offset == 0
+    assert ("Skipping batch with offsets [0, 1] from an origin of REPLICATION because its "
+            "partition leader epoch 3 is higher than the replica's current leader epoch 2"
+            in caplog.messages)
+    log.close()
+
+
+def test_an_append_knows_the_start_that_no_epoch_knows(tmp_path: Path) -> None:
+    """The first epoch begins later, after messages of an old format."""
+    log = open_log(tmp_path / "t-0")
+    for offset in range(2):
+        log.append_as_follower(legacy.encode(legacy.Message(offset, 1, b"k", b"v", NOW)), 0)
+    for _ in range(2):
+        log.append_as_leader(batch(), 0)
+    log.update_high_watermark(4)
+    log.maybe_increment_log_start_offset(1, StartOffsetReason.CLIENT_RECORD_DELETION)
+    assert log.append_as_leader(batch(), 0).log_start_offset == 1
     log.close()
 
 

@@ -224,6 +224,18 @@ def test_messages_of_another_magic_than_their_wrapper_are_refused(tmp_path: Path
     log.close()
 
 
+@pytest.mark.parametrize("compression", ["producer", "lz4"])
+def test_a_wrong_record_before_a_broken_stream_is_refused_for_itself(
+        tmp_path: Path, compression: str) -> None:
+    """DefaultRecord.readFrom; the end of the stream is never read."""
+    wrong = bytes([12, 0, 0, 0, 1, 1, 1])  # with -1 headers
+    stream = compress(1, wrong + os.urandom(5000), magic=2)[:-100]
+    log = open_log(tmp_path / "t-0", compression_type=compression)
+    with pytest.raises(InvalidRecordError, match="Found invalid number of record headers -1"):
+        log.append_as_leader(v2.seal(0, 0, 1, 0, NOW, NOW, -1, -1, -1, 1, stream), 0)
+    log.close()
+
+
 @pytest.mark.parametrize(("data", "said"), [
     (old(NOW) + batch(), "Batch magic 2 is not the same as the first batch's magic byte 1 in topic "
                          "partition t-0"),

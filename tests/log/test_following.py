@@ -13,7 +13,7 @@ import pytest
 
 from seglog._native.batch import scan
 from seglog.config import LogConfig
-from seglog.errors import OffsetOutOfRangeError
+from seglog.errors import CorruptDataError, OffsetOutOfRangeError
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.storage.isolation import Isolation
@@ -229,6 +229,20 @@ def test_a_truncation_below_what_was_read_is_told(log: UnifiedLog) -> None:
     assert len(scan(rest[-1].records).batches) and len(rest[-1].records) > len(first[0].records)
 
 
+def test_a_read_that_a_truncation_broke_is_repeated(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def torn(place: object) -> Any:
+        monkeypatch.undo()
+        log.truncate_to(2)
+        raise CorruptDataError("no batch is there any more")
+
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    tail = SpanTail(log, 0, timeout=0.0)
+    monkeypatch.setattr(tail, "_take", torn)
+    assert offsets_of(list(tail)) == [0, 1]
+
+
 def test_old_truncations_end_no_new_reader(log: UnifiedLog) -> None:
     """As many as are remembered, all before its first record was read."""
     for _ in range(300):
@@ -351,6 +365,19 @@ def test_an_error_of_an_asynchronous_reader(log: UnifiedLog) -> None:
 
     log.append_as_leader(batch(), 0)
     asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_reader_without_a_pause_waits_at_once(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
+    async def read() -> list[TailSpan]:
+        return [span async for span in AsyncSpanTail(log, 0, timeout=.05, linger=0)]
+
+    log.append_as_leader(batch(), 0)
+    for module in asyncio, time:
+        monkeypatch.setattr(module, "sleep", lambda *_: pytest.fail("it pauses"))
+    found = asyncio.run(read()) if is_async else list(SpanTail(log, 0, timeout=.05, linger=0))
+    assert offsets_of(found) == [0]
 
 
 def test_an_append_just_before_the_wait_ends_it(

@@ -100,7 +100,7 @@ def test_a_hole_behind_zeros_below_the_recovery_point(written: Path) -> None:
     assert {base: (written / f"{base:020d}.log").read_bytes() for base in before} == wholes
 
 
-@pytest.mark.parametrize("row", [-1, -2])
+@pytest.mark.parametrize("row", [-1, -2, 0])
 def test_a_batch_without_its_offset(tmp_path: Path, row: int, caplog: pytest.LogCaptureFixture
                                     ) -> None:
     """Its base offset, which no CRC covers, was alone in a sector that the power cut took. Kafka's
@@ -243,6 +243,12 @@ def test_a_follower_is_flushed_where_a_gap_begins_a_segment(tmp_path: Path) -> N
         point = int((tmp_path / RECOVERY_POINT_CHECKPOINT).read_text().split()[-1])
         assert point == log.log.recovery_point and point >= bases(tmp_path / "t-0")[-1]
     log.close()
+
+
+def test_a_follower_without_a_gap_is_not_flushed(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "t-0", config=CONFIG) as log:
+        log.log.append_as_follower(replicated(0), 0)
+        assert log.log.recovery_point == 0
 
 
 @pytest.mark.parametrize("place", ["alone", "broker"])

@@ -16,7 +16,10 @@ import pytest
 
 import seglog
 from seglog import LogReader, PartitionLog
-from seglog.errors import InconsistentTopicIdError, OffsetOutOfRangeError
+from seglog.config import LogConfig
+from seglog.errors import IllegalArgumentError, InconsistentTopicIdError, OffsetOutOfRangeError
+from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
 from seglog.storage import polling
 from seglog.storage.isolation import ISOLATIONS
 from seglog.storage.meta import format_uuid, write_partition_metadata
@@ -268,6 +271,11 @@ def test_a_log_of_another_topic_is_not_opened(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"Tried to assign topic ID Optional[{format_uuid(NEW)}] to log for topic partition t-0,but "
         f"log already contained topic ID {format_uuid(OLD)}")
+    for other, error in ((uuid.UUID(int=0), IllegalArgumentError), (OLD.hex, TypeError)):
+        with pytest.raises(error, match="topic_id must"):
+            UnifiedLog.create(tmp_path / "t-1", LogConfig(), scheduler=MockTime().scheduler,
+                              topic_id=other)  # type: ignore[arg-type]
+    assert not (tmp_path / "t-1").exists()
 
 
 def test_a_follower_reads_the_topic_id_once(tmp_path: Path,

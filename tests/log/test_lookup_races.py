@@ -383,6 +383,18 @@ def test_a_stream_says_that_its_records_were_truncated(log: UnifiedLog) -> None:
             next(stream)
 
 
+def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a truncation took before they were read do not come again."""
+    while log.number_of_segments < 3:
+        append(log)
+    second = int(log.segments.base_offsets[1])
+    stream = log.to_arrow(columns=("offset",))
+    monkeypatch.setattr(RangeTail, "_wait", lambda *_: pytest.fail("it waits"))
+    found = next(stream).to_pylists()["offset"]
+    log.truncate_to(second)
+    assert found == list(range(second)) and list(stream) == []
+
+
 def test_a_follower_of_a_deleted_log_ends(log: UnifiedLog) -> None:
     for _ in range(20):
         append(log)

@@ -67,7 +67,7 @@ def test_split(tmp_path: Path) -> None:
     log = overflowed(tmp_path / "t-0")
     assert log.split_overflowed_segment(0) == [0, FAR + 3, 2 * FAR + 9]
     assert log.segments.base_offsets.tolist() == [0, FAR + 3, 2 * FAR + 9, 3 * FAR]
-    assert offsets_of(log) == EVERYTHING
+    assert offsets_of(log) == EVERYTHING and log.readers.replaced_to == 3 * FAR
     assert not [path for path in log_files(tmp_path) if path.endswith((".swap", ".cleaned"))]
     with pytest.raises(LogLoadError, match="only permitted for segments with overflow") as caught:
         log.split_overflowed_segment(0)

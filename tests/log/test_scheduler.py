@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 
@@ -213,6 +214,18 @@ def test_a_task_that_is_never_due() -> None:
         assert names == ["kafka-scheduler-0"]
     finally:
         scheduler.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_task_that_ends_its_thread() -> None:
+    """Another thread runs the next one."""
+    scheduler, ran = Scheduler(1), threading.Event()
+    scheduler.startup()
+    scheduler.schedule_once("exit", sys.exit)
+    wait_for(lambda: not scheduler._threads)
+    scheduler.schedule_once("next", ran.set)
+    assert ran.wait(DEADLINE_SECONDS)
+    scheduler.shutdown()
 
 
 def test_a_periodic_task_never_runs_twice_at_once() -> None:

@@ -14,7 +14,9 @@ from seglog.log.context import LogContext
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
-from seglog.model import EARLIEST_PENDING_UPLOAD_TIMESTAMP, EpochEntry, TopicPartition
+from seglog.model import (
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EpochEntry, TopicPartition,
+)
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
 from tests.log.test_fast_path import NOW, batch
@@ -304,6 +306,12 @@ def test_no_record_after_a_truncation_is_copied(path: Path) -> None:
     assert log.highest_offset_in_remote_storage == 3
 
 
+def test_a_transaction_is_unstable_from_its_first_append(path: Path) -> None:
+    log = open_log(path)
+    log.append_as_leader(batch(2, producer=5, sequence=0, is_transactional=True), 0)
+    assert log.high_watermark == log.first_unstable_offset == 0
+
+
 def test_what_is_stable_does_not_stay_in_a_segment_that_goes(path: Path) -> None:
     """A transaction counts from the log's start, as far as a batch holds that: the batch of offset
     1, which is inside it, leaves the disk."""
@@ -322,7 +330,8 @@ def test_what_is_stable_does_not_stay_in_a_segment_that_goes(path: Path) -> None
 @pytest.mark.parametrize(("copied", "count", "pending"), [
     (-1, 4, 0), (1, 3, 2), (2, 3, 3), (3, 2, 4), (6, 1, 7), (7, 0, 8)])
 def test_what_is_not_copied_yet(path: Path, copied: int, count: int, pending: int) -> None:
-    """UnifiedLog.onlyLocalLogSegmentsCount, fetchEarliestPendingUploadOffset."""
+    """UnifiedLog.onlyLocalLogSegmentsCount, fetchEarliestPendingUploadOffset, and
+    fetchLatestTieredOffset."""
     log = filled(path, tiered=True)
     log.update_highest_offset_in_remote_storage(copied)
     size = count * len(batch(2))
@@ -331,6 +340,8 @@ def test_what_is_not_copied_yet(path: Path, copied: int, count: int, pending: in
     assert log.only_local_segments() == (count, size + len(batch()) * (count > 0))
     found = log.offset_for_timestamp(EARLIEST_PENDING_UPLOAD_TIMESTAMP)
     assert found is not None and found.offset == pending
+    found = log.offset_for_timestamp(LATEST_TIERED_TIMESTAMP)
+    assert found is not None and (found.offset, found.leader_epoch) == (copied, min(copied, 0))
     log.close()
 
 

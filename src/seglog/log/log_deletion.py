@@ -16,7 +16,6 @@ def delete_log(local: LocalLog, producers: ProducerStateManager) -> None:
     """Deletes the segments, the snapshots and the directory. No operation works from then on."""
     bases = local.all_bases
     local.active.end()
-    local.segments.unpin()
     with local.guarded(f"Error while deleting all segments for {local.topic_partition}"):
         local.remove_segments(bases, local.reason(
             "Deleting segments as the log has been deleted: %s"), at_once=True)

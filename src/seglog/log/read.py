@@ -75,7 +75,7 @@ class LogReads:
         local = self._local
         text = f"Exception while reading from {local.topic_partition}"
         if self._files.is_closed or self._failures.is_any_offline:
-            with local.guarded(text, reads=True):
+            with local.guarded(text):
                 local.check_open()
 
         def read(view: SegmentView) -> FetchDataInfo:

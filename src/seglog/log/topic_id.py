@@ -59,7 +59,3 @@ class LogTopicId:
                 assert self.topic_id is not None
                 write_partition_metadata(f"{local.path}/{PARTITION_METADATA}", self.topic_id)
                 self.is_dirty = False
-
-    def discard(self) -> None:
-        """Cancels the write: the directory is about to be deleted."""
-        self.is_dirty = False

@@ -448,7 +448,6 @@ class UnifiedLog(ReadableLog, RecordReads):
             local.rename(name)
             if not reinitialize:
                 self._epochs.clear()
-                self._metadata.discard()
 
     @ending
     def close(self) -> None:
