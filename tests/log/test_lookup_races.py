@@ -383,18 +383,6 @@ def test_a_stream_says_that_its_records_were_truncated(log: UnifiedLog) -> None:
             next(stream)
 
 
-def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that a truncation took before they were read do not come again."""
-    while log.number_of_segments < 3:
-        append(log)
-    second = int(log.segments.base_offsets[1])
-    stream = log.to_arrow(columns=("offset",))
-    monkeypatch.setattr(RangeTail, "_wait", lambda *_: pytest.fail("it waits"))
-    found = next(stream).to_pylists()["offset"]
-    log.truncate_to(second)
-    assert found == list(range(second)) and list(stream) == []
-
-
 def test_a_follower_of_a_deleted_log_ends(log: UnifiedLog) -> None:
     for _ in range(20):
         append(log)
@@ -459,17 +447,6 @@ def test_an_open_without_free_descriptors_closes_the_files_of_all_logs(
     monkeypatch.setattr(readers, "SegmentReader", refuse_once)
     readers._open_reader(f"{file}.log", f"{file}.index", int(file.name), 0)
     assert min(held[0]) > 0 and held[1:] == [(0, 0)]
-
-
-def test_a_segment_in_use_stays_open(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_shared", readers._OpenSegments(3))
-    while log.number_of_segments < 6:
-        append(log)
-    view = log.readers.view()
-    bases = log.segments.base_offsets.tolist()
-    for number in (0, 1, 2, 3, 1, 4):
-        log.readers.segment(view, bases[number])
-    assert list(view.opened) == [bases[number] for number in (1, 3, 4)]
 
 
 def test_no_lookup_writes_down_what_it_knows_of_a_closed_log(log: UnifiedLog) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 import seglog
 from seglog.errors import KafkaStorageError
+from seglog.log import readers
 from seglog.recovery.log_files import LogFiles
 from tests.log.test_fast_path import batch
-from tests.log.test_watermarks import open_log
+from tests.log.test_watermarks import filled, open_log
 
 
 @contextmanager
@@ -84,3 +85,12 @@ def test_the_sync_of_a_roll_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
     assert "; it is tried again" in caplog.text
     log.context.time.sleep(1000)
     assert log.recovery_point == 2
+
+
+def test_a_segment_in_use_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_shared", readers._OpenSegments(3))
+    log = filled(tmp_path / "t-0", 6)
+    view, bases = log.readers.view(), log.segments.base_offsets.tolist()
+    for number in (0, 1, 2, 3, 1, 4):
+        log.readers.segment(view, bases[number])
+    assert list(view.opened) == [bases[number] for number in (1, 3, 4)]

@@ -92,6 +92,18 @@ def test_a_read_after_a_truncation_that_its_bound_does_not_know(log: UnifiedLog)
     assert found.records == Path(reader.path).read_bytes() and len(found.records) > 300
 
 
+def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a truncation took before they were read do not come again."""
+    while log.number_of_segments < 3:
+        append(log)
+    second = int(log.segments.base_offsets[1])
+    stream = log.to_arrow(columns=("offset",))
+    monkeypatch.setattr(RangeTail, "_wait", lambda *_: pytest.fail("it waits"))
+    found = next(stream).to_pylists()["offset"]
+    log.truncate_to(second)
+    assert found == list(range(second)) and list(stream) == []
+
+
 @pytest.mark.parametrize("tail_of", [RangeTail, SpanTail])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_the_transactions_of_a_closed_log_whose_segments_another_one_deleted(
