@@ -412,7 +412,7 @@ def test_readers_of_one_position_read_once(log: UnifiedLog) -> None:
 
 def test_a_task_waits_for_a_late_record(log: UnifiedLog) -> None:
     async def run() -> None:
-        async with AsyncSpanTail(log, 0, timeout=SECONDS) as tail:
+        async with AsyncSpanTail(log, 0, timeout=1) as tail:
             asyncio.get_running_loop().call_later(0.05, log.append_as_leader, batch(2), 0)
             assert offsets_of([await anext(tail)]) == [0, 1]
         log.append_as_leader(batch(), 0)

@@ -333,7 +333,9 @@ def test_a_verified_transaction(tmp_path: Path) -> None:
     guard = manager.maybe_start_transaction_verification(1, 0, 0, True)
     assert guard == manager.verification_guard(1) != VerificationGuard.SENTINEL
     assert guard == manager.maybe_start_transaction_verification(1, 3, 0, True)
+    assert guard.verify(guard) and not VerificationGuard.SENTINEL.verify(VerificationGuard.SENTINEL)
     for other in (None, VerificationGuard.SENTINEL, VerificationGuard(guard.value + 1)):
+        assert other is None or not guard.verify(other)
         with pytest.raises(InvalidTxnStateError):
             analyze(manager, data(0, transactional=True), guard=other)
     append(manager, data(0, transactional=True), guard=guard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
 from seglog.model import (
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EpochEntry, TopicPartition,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EpochEntry, TimestampOffset,
+    TopicPartition,
 )
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
@@ -33,7 +35,7 @@ def open_log(path: Path, *, tiered: bool = False, **config: str) -> UnifiedLog:
     context = LogContext(time.scheduler, time, remote_storage=True)
     path.mkdir(exist_ok=True)
     return load_unified_log(str(path), LoadInputs(TopicPartition("t", 0), True, 0, 0, settings,
-                                                  clock=time.milliseconds),
+                                                  is_remote=tiered, clock=time.milliseconds),
                             context=context, topic_id=None)
 
 
@@ -299,11 +301,34 @@ def test_the_active_segment_stays_with_one_that_is_not_copied(path: Path) -> Non
     assert log.delete_old_segments() == 2 and bases(log) == [4, 6]
 
 
-def test_no_record_after_a_truncation_is_copied(path: Path) -> None:
+@pytest.mark.parametrize("truncate", [
+    UnifiedLog.truncate_to, UnifiedLog.truncate_fully_and_start_at])
+def test_no_record_after_a_truncation_is_copied(
+        path: Path, truncate: Callable[[UnifiedLog, int], object]) -> None:
     log = filled(path, tiered=True)
     log.update_highest_offset_in_remote_storage(5)
-    log.truncate_to(4)
+    truncate(log, 4)
     assert log.highest_offset_in_remote_storage == 3
+
+
+def test_nothing_below_the_local_segments_waits_for_replication(path: Path) -> None:
+    """UnifiedLog.updateLocalLogStartOffset."""
+    log = filled(path, tiered=True, local_retention_bytes="1", retention_bytes="100000")
+    log.update_highest_offset_in_remote_storage(5)
+    log.delete_old_segments()
+    log.close()
+    log = open_log(path, tiered=True)
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 6)
+    assert log.high_watermark == 6
+
+
+def test_remote_segments_are_searched_first(path: Path) -> None:
+    log, remote = filled(path, tiered=True), TimestampOffset(NOW, 1, 0)
+    log.context.remote.offset_by_timestamp = lambda partition, timestamp, start: (
+        remote if (partition, timestamp, start) == (log.topic_partition, NOW, 0) else None)
+    assert log.offset_for_timestamp(NOW) is remote
+    found = log.offset_for_timestamp(NOW - 1)
+    assert found is not None and found.offset == 0
 
 
 def test_a_transaction_is_unstable_from_its_first_append(path: Path) -> None:
