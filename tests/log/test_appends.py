@@ -20,6 +20,7 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
+from seglog.storage.paths import PARTITION_METADATA
 from tests.log.test_fast_path import NOW, batch, open_log
 from tests.oracle import legacy
 
@@ -92,6 +93,15 @@ def test_an_append_knows_the_start_that_no_epoch_knows(tmp_path: Path) -> None:
     log.maybe_increment_log_start_offset(1, StartOffsetReason.CLIENT_RECORD_DELETION)
     assert log.append_as_leader(batch(), 0).log_start_offset == 1
     log.close()
+
+
+def test_the_id_of_the_topic_is_written_once(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.assign_topic_id(uuid.UUID(int=5))
+    (metadata := tmp_path / "t-0" / PARTITION_METADATA).unlink()
+    log.append_as_leader(batch(), 0)
+    log.close()
+    assert not metadata.exists()
 
 
 def test_a_follower_takes_a_batch_of_any_size(tmp_path: Path) -> None:

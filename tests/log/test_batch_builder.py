@@ -260,7 +260,7 @@ def test_room_ends_where_the_limit_is() -> None:
     assert not RecordBatchBuilder(write_limit=1).is_full
     builder.append(0, None, b"x" * 60)
     assert builder.estimated_size_in_bytes == 61 + 60 + 8 == builder.uncompressed_bytes_written
-    assert builder.has_room_for(0, None, b"x" * 62) and builder.has_room_for_bytes(71)
+    assert builder.has_room_for(0, None, b"x" * 63) and builder.has_room_for_bytes(71)
     assert not builder.has_room_for(0, None, b"x" * 64) and not builder.has_room_for_bytes(72)
     builder.append(0, None, b"x" * 62)
     assert not builder.is_full

@@ -281,13 +281,16 @@ def test_the_start_of_the_remote_segments_is_the_logs(
     assert "Ignoring the call as the remote log storage is disabled" in caplog.text
 
 
-def test_a_copied_active_segment_is_rolled_before_it_goes(path: Path) -> None:
+def test_a_copied_active_segment_is_rolled_before_it_goes(
+        path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A later run deletes it, once it is copied."""
+    caplog.set_level(logging.INFO)
     log = filled(path, 2, tiered=True, local_retention_ms="0", retention_ms="100000")
     log.context.time.sleep(10_000)
     log.update_highest_offset_in_remote_storage(1)
     assert log.delete_old_segments() == 1
     assert bases(log) == [2, 4] and log.local_log_start_offset == 2
+    assert caplog.text.count("Rolling the active segment to make it eligible for deletion") == 1
     log.update_highest_offset_in_remote_storage(3)
     assert log.delete_old_segments() == 1
     assert bases(log) == [4], "an empty active segment is not rolled again"

@@ -94,7 +94,6 @@ class LocalReads:
             return segment.reader.fetch(start_offset, size, entries, max_length, max_position,
                                         min_one_message)
         except OverflowError:
-            int64("start_offset", start_offset)
             int64("max_length", max_length)
             raise
         except CorruptDataError as error:
