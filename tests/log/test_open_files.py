@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,14 @@ def test_the_sync_of_a_roll_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
     assert "; it is tried again" in caplog.text
     log.context.time.sleep(1000)
     assert log.recovery_point == 2
+
+
+def test_segments_that_were_read_are_rows_again(tmp_path: Path) -> None:
+    """A log of thousands of segments has objects of few."""
+    log = filled(tmp_path / "t-0", 4)
+    for use in log.delete_old_segments, *(partial(log.read, offset, 1) for offset in range(8)):
+        use()
+        assert [one.base_offset for one in log.segments.held] == [6]
 
 
 def test_a_segment_in_use_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata
+from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.following import RangeTail, SpanTail
@@ -17,6 +21,7 @@ from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
 from tests.log.test_lookup_races import NOW, log
+from tests.support.waiting import PATIENCE
 
 __all__ = ["log"]
 
@@ -92,6 +97,19 @@ def test_a_read_after_a_truncation_that_its_bound_does_not_know(log: UnifiedLog)
     assert found.records == Path(reader.path).read_bytes() and len(found.records) > 300
 
 
+def test_a_read_waits_for_the_end_of_a_change(log: UnifiedLog) -> None:
+    append(log)
+    found: list[FetchDataInfo] = []
+    reader = threading.Thread(target=lambda: found.append(log.read(0, 1)))
+    with log.lock, log.readers.changing():
+        log.readers.segment(log.readers.view(), 0)  # the change itself reads
+        reader.start()
+        reader.join(.1)
+        assert not found
+    reader.join(PATIENCE)
+    assert found[0].records
+
+
 def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that a truncation took before they were read do not come again."""
     while log.number_of_segments < 3:
@@ -131,3 +149,23 @@ def test_the_transactions_of_a_closed_log_whose_segments_another_one_deleted(
     monkeypatch.setattr(tail, "_next_place", find_and_close)
     with pytest.raises(StopIteration):
         next(tail)
+
+
+@pytest.mark.parametrize(("ends_with_log", "closes", "error", "ends"), [
+    (True, True, KafkaStorageError(errno.ENOENT, "No such file"), True),
+    (False, True, KafkaStorageError(errno.ENOENT, "No such file"), False),
+    (True, False, KafkaStorageError(errno.EIO, "Input/output error"), False),
+    (True, True, CorruptDataError("no batch"), False)])
+def test_a_follower_ends_at_what_its_closed_log_cannot_read(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch, ends_with_log: bool, closes: bool,
+        error: SeglogError, ends: bool) -> None:
+    def fail(place: object) -> None:
+        if closes:
+            log.close()
+        raise error
+
+    append(log)
+    tail = RangeTail(log, 0, timeout=0.0, ends_with_log=ends_with_log)
+    monkeypatch.setattr(tail, "_take", fail)
+    with nullcontext() if ends else pytest.raises(type(error)):
+        assert list(tail) == []
