@@ -104,6 +104,16 @@ def test_the_id_of_the_topic_is_written_once(tmp_path: Path) -> None:
     assert not metadata.exists()
 
 
+def test_the_result_of_batches_on_different_paths(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.append_as_leader(batch(), 0)
+    parts = compressed(100), batch(2, timestamp=NOW - 5)
+    for data, first in (b"".join(parts), 1), (b"".join(parts[::-1]), 4):
+        info = log.append_each_as_leader(data, 0)
+        assert (info.first_offset, info.last_offset, info.max_timestamp) == (first, first + 2, NOW)
+    log.close()
+
+
 def test_a_follower_takes_a_batch_of_any_size(tmp_path: Path) -> None:
     """Its leader took it, under another setting (UnifiedLog.appendAsFollower)."""
     log = open_log(tmp_path / "t-0", max_message_bytes="100")

@@ -102,12 +102,13 @@ def test_a_read_waits_for_the_end_of_a_change(log: UnifiedLog) -> None:
     found: list[FetchDataInfo] = []
     reader = threading.Thread(target=lambda: found.append(log.read(0, 1)))
     with log.lock, log.readers.changing():
-        log.readers.segment(log.readers.view(), 0)  # the change itself reads
+        held = log.readers.segment(log.readers.view(), 0)  # the change itself reads
         reader.start()
         reader.join(.1)
         assert not found
     reader.join(PATIENCE)
     assert found[0].records
+    assert log.readers.segment(log.readers.view(), 0) is not held, "its size may be another"
 
 
 def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
