@@ -250,6 +250,8 @@ def test_a_built_batch_takes_nothing_more() -> None:
     assert (found.producer_id, found.base_sequence, found.is_transactional) == (9, 5, True)
     assert found.records == v2.decode(first).records
     builder.abort()
+    with pytest.raises(IllegalStateError, match="closed for record appends"):
+        builder.append(0, None, b"")
     with pytest.raises(IllegalStateError, match="aborted record batch"):
         builder.build()
 

@@ -20,7 +20,7 @@ from seglog.storage.isolation import Isolation
 from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
-from tests.log.test_lookup_races import NOW, log
+from tests.log.test_lookup_races import NOW, abort_one, log
 from tests.support.waiting import PATIENCE
 
 __all__ = ["log"]
@@ -121,6 +121,15 @@ def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.Monk
     found = next(stream).to_pylists()["offset"]
     log.truncate_to(second)
     assert found == list(range(second)) and list(stream) == []
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_the_transactions_of_a_closed_log(log: UnifiedLog, is_open: bool) -> None:
+    abort_one(log)
+    log.close()
+    if is_open:
+        log.readers.segment(log.readers.view(), 0)
+    assert [one.producer_id for one in log.collect_aborted_transactions(0, 100)] == [7]
 
 
 @pytest.mark.parametrize("tail_of", [RangeTail, SpanTail])

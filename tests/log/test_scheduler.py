@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -325,6 +326,27 @@ def test_more_threads_and_fewer(resized_first: bool) -> None:
         assert done.acquire(timeout=DEADLINE_SECONDS)
     scheduler.shutdown()
     assert not all_in.broken and names
+
+
+def test_idle_threads_end_until_few_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waiting() -> int:
+        return len(scheduler._changed._waiters)  # type: ignore[attr-defined]
+
+    def take_and_end_slowly() -> Any:
+        if (task := take()) is None:
+            time.sleep(.02)
+        return task
+
+    scheduler = Scheduler(4)
+    take = scheduler._take
+    monkeypatch.setattr(scheduler, "_take", take_and_end_slowly)
+    scheduler.startup()
+    for _ in range(4):
+        scheduler.schedule_once("late", list, 3_600_000)
+    wait_for(lambda: waiting() == 4)
+    scheduler.resize_thread_pool(2)
+    wait_for(lambda: waiting() == len(scheduler._threads) == 2)
+    scheduler.shutdown()
 
 
 @pytest.mark.parametrize("times", [{"delay_ms": 1 << 63}, {"period_ms": 1 << 63},

@@ -159,15 +159,15 @@ def test_a_reader_checks_what_it_reads(root: Path, monkeypatch: pytest.MonkeyPat
         assert checks.seen == dict.fromkeys(bases, 1)
 
 
-def test_a_lookup_by_time_checks_without_the_lock(
-        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_check_without_the_lock(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks, locked = Checks(monkeypatch), list[bool]()
     with seglog.LogManager([root], config=config()) as manager:
         log = manager.get_log(A0)
         assert log is not None
         monkeypatch.setattr(checks, "count", lambda _: locked.append(log.lock.is_mine))
         assert log.offset_for_timestamp(0) is not None
-    assert locked == [False]
+        assert log.read(bases_of(root)[2], 1).records
+    assert locked == [False, False]
 
 
 @pytest.mark.parametrize(("leave", "left"), [

@@ -259,7 +259,6 @@ class Appends:
             active.append(info.last_offset, valid, batches, local.end,
                           info.first_or_last_offset_of_first_batch)
             local.set_end(info.last_offset + 1)
-            self._watermarks.follow_log_end()
             self._update_producers(analysis)
         except SeglogError:
             raise

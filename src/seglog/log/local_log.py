@@ -434,7 +434,6 @@ class LocalLog:
         """Truncates the segments so that the log ends at `offset`. Returns the base offsets of
         removed segments. The caller is inside `readers.changing`."""
         self.truncations += 1
-        self.update_files()
         first = int(self.segments.floor_row(offset)) + 1
         bases = self.segments.bases(range(first, len(self.segments)))
         if bases:
