@@ -22,7 +22,7 @@ from seglog.config import LogConfig
 from seglog.errors import (
     InvalidRecordError, KafkaStorageError, RecordTooLargeError, RecordValidationError, SeglogError,
 )
-from seglog.log import local_log
+from seglog.log import active_segment, local_log
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.appends import Appends
 from seglog.log.scheduler import MockTime, Time
@@ -459,3 +459,14 @@ def test_no_offset_is_used_again_after_an_interrupt(
     log.close()
     data = (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
     assert scan(data).batches["base_offset"].tolist() == ([0, 1, 4] if is_fast else [0, 3])
+
+
+def test_jitter_shortens_a_segment_of_the_fast_path_too(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active_segment, "_random_jitter", lambda config: 300)
+    log = armed(tmp_path / "t-0", segment_ms="1000")
+    end = log.log_end_offset
+    log.append_as_leader(batch(timestamp=NOW + 700), 0)
+    assert log.number_of_segments == 1
+    log.append_as_leader(batch(timestamp=NOW + 701), 0)
+    assert log.segments.base_offsets.tolist() == [0, end + 1]

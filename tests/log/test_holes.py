@@ -123,6 +123,19 @@ def test_a_batch_without_its_offset(tmp_path: Path, row: int, caplog: pytest.Log
                 f"{len(data) - second} bytes from there on are removed") in caplog.messages
 
 
+def test_a_first_batch_without_its_offset(tmp_path: Path) -> None:
+    """0 is the offset before the segment."""
+    with seglog.open(tmp_path / "t-0", config=CONFIG) as log:
+        log.append(b"0")
+        log.log.roll()
+        log.append(b"1")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).write_text("0\n1\nt 0 0\n")
+    with (tmp_path / "t-0" / f"{1:020d}.log").open("r+b") as file:
+        file.write(bytes(8))
+    assert offsets(tmp_path / "t-0") == [0]
+
+
 def test_a_batch_that_reaches_into_the_next_segment(written: Path) -> None:
     """A truncation was not durable when the next segment's name was."""
     at, behind = bases(written)[3:5]

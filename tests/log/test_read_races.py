@@ -101,8 +101,10 @@ def test_a_read_waits_for_the_end_of_a_change(log: UnifiedLog) -> None:
     append(log)
     found: list[FetchDataInfo] = []
     reader = threading.Thread(target=lambda: found.append(log.read(0, 1)))
+    before = log.readers.segment(log.readers.view(), 0)
     with log.lock, log.readers.changing():
         held = log.readers.segment(log.readers.view(), 0)  # the change itself reads
+        assert held is not before
         reader.start()
         reader.join(.1)
         assert not found
