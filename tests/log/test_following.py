@@ -380,6 +380,13 @@ def test_a_reader_without_a_pause_waits_at_once(
     assert offsets_of(found) == [0]
 
 
+def test_a_reader_that_waits_does_not_poll(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    tail, polls = SpanTail(log, 0, timeout=.05), list[bool]()
+    monkeypatch.setattr(tail, "_poll", lambda: polls.append(True))
+    assert list(tail) == [] and len(polls) < 5
+
+
 def test_an_append_just_before_the_wait_ends_it(
         log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """No later append would wake the reader."""

@@ -276,9 +276,10 @@ def test_committed_readers_of_segments_that_go_while_they_are_read(
         next(tail)
 
 
-@pytest.mark.parametrize("ask", [lambda log: log.read(0, 100, "read_committed"),
+@pytest.mark.parametrize("ask", [lambda log: log.read(0, 100),
+                                 lambda log: log.read(0, 100, "read_committed"),
                                  lambda log: log.collect_aborted_transactions(0, 100)],
-                         ids=["read", "transactions"])
+                         ids=["read", "read_committed", "transactions"])
 def test_readers_wait_for_a_deletion_that_took_the_segments_away(
         log: UnifiedLog, monkeypatch: pytest.MonkeyPatch,
         ask: Callable[[UnifiedLog], object]) -> None:

@@ -103,6 +103,8 @@ def test_none_begins_inside_of_a_roll(log: UnifiedLog, monkeypatch: pytest.Monke
         monkeypatch.undo()
         with pytest.raises(IllegalStateError, match="inside of a roll") as caught:
             log.append_as_leader(batch(2, codec=codec), 0)
+        with pytest.raises(IllegalStateError, match="inside of a roll"):
+            log.roll()
         refused.append(caught.value)
         return inner(*args, **how)
 

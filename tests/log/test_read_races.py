@@ -125,6 +125,24 @@ def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.Monk
     assert found == list(range(second)) and list(stream) == []
 
 
+def test_a_fetch_that_begins_within_a_truncation_skips_nothing(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(log, 20)
+    bound_of, change = log.upper_bound, log.readers.changing(12)
+
+    def bound_before(isolation: Isolation) -> LogOffsetMetadata:
+        found = bound_of(isolation)
+        monkeypatch.undo()
+        log._local.truncate_to(12, lambda _: None)
+        change.__exit__(None, None, None)
+        return found
+
+    monkeypatch.setattr(log, "upper_bound", bound_before)
+    with log.lock:
+        change.__enter__()
+        assert log.fetch(12, 1000, "log_end").next_offset == 12
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 def test_the_transactions_of_a_closed_log(log: UnifiedLog, is_open: bool) -> None:
     abort_one(log)

@@ -10,7 +10,7 @@ import pytest
 
 from seglog._native.fetch import LogOffsetMetadata
 from seglog.config import LogConfig
-from seglog.errors import IllegalArgumentError, OffsetOutOfRangeError
+from seglog.errors import IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError
 from seglog.log.context import LogContext
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
@@ -251,6 +251,14 @@ def test_what_is_copied_only_grows(path: Path, caplog: pytest.LogCaptureFixture)
     log.update_highest_offset_in_remote_storage(3)
     assert log.highest_offset_in_remote_storage == -1
     assert "since remote storage is not enabled" in caplog.text
+
+
+def test_the_start_of_a_closed_log_stays(path: Path) -> None:
+    log = filled(path)
+    log.close()
+    with pytest.raises(KafkaStorageError, match="is closed"):
+        log.maybe_increment_log_start_offset(3, DELETION)
+    assert log.log_start_offset == 0
 
 
 def test_segments_below_the_logs_start_go_uncopied(path: Path) -> None:

@@ -412,7 +412,6 @@ class UnifiedLog(ReadableLog, RecordReads):
         local = self._local
         with self.lock, local.guarded(f"Error while deleting log for {local.topic_partition}"):
             local.check_open()
-            local.update_files()
             self.stop_tasks()
             self._epochs.clear()
             delete_log(local, self.producer_manager)
