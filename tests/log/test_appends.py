@@ -114,6 +114,15 @@ def test_the_result_of_batches_on_different_paths(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_close_writes_the_id_of_the_topic(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.context.scheduler.shutdown()
+    log.assign_topic_id(uuid.UUID(int=5))
+    assert not (metadata := tmp_path / "t-0" / PARTITION_METADATA).exists()
+    log.close()
+    assert metadata.exists()
+
+
 def test_a_follower_takes_a_batch_of_any_size(tmp_path: Path) -> None:
     """Its leader took it, under another setting (UnifiedLog.appendAsFollower)."""
     log = open_log(tmp_path / "t-0", max_message_bytes="100")

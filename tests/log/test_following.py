@@ -385,6 +385,7 @@ def test_a_reader_that_waits_does_not_poll(
     tail, polls = SpanTail(log, 0, timeout=.05), list[bool]()
     monkeypatch.setattr(tail, "_poll", lambda: polls.append(True))
     assert list(tail) == [] and len(polls) < 5
+    assert not log.followers.waiting
 
 
 def test_an_append_just_before_the_wait_ends_it(

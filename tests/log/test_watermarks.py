@@ -348,6 +348,19 @@ def test_a_transaction_is_unstable_from_its_first_append(path: Path) -> None:
     assert log.high_watermark == log.first_unstable_offset == 0
 
 
+def test_segments_that_become_remote_during_a_search_are_searched_for_again(path: Path) -> None:
+    log = filled(path, tiered=True, local_retention_bytes="1", retention_bytes="100000")
+    remote, searches = TimestampOffset(NOW, 1, 0), list[int]()
+
+    def search(partition: TopicPartition, timestamp: int, start: int) -> TimestampOffset | None:
+        searches.append(timestamp)
+        log.update_highest_offset_in_remote_storage(5)
+        return None if log.delete_old_segments() else remote
+
+    log.context.remote.offset_by_timestamp = search
+    assert log.offset_for_timestamp(NOW) is remote and len(searches) == 2
+
+
 def test_what_is_stable_does_not_stay_in_a_segment_that_goes(path: Path) -> None:
     """A transaction counts from the log's start, as far as a batch holds that: the batch of offset
     1, which is inside it, leaves the disk."""
