@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from seglog.arrow import DecodeOptions, batch_headers, decode_range
 from seglog.errors import CorruptDataError
-from seglog.storage import batches, record_counts
+from seglog.storage import batches, codecs, record_counts
 from seglog.storage.record_counts import RecordCount, count_range
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle import batch as v2
+from tests.oracle import legacy
 from tests.oracle.batch import Batch, Record
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import BuiltLog, LogConfig
 from tests.support.effort import examples
+from tests.support.held import open_files
 
 SHAPES = (
     Shape(batches=40), Shape(batches=40, magics=(0, 1, 2)), Shape(batches=30, magics=(1,)),
@@ -80,15 +82,31 @@ def test_counts_are_those_of_the_rows(built: list[BuiltLog], data: st.DataObject
     check(counted(log.path, start, end, target, isolation, on_damage="skip"), rows, exact=True)
 
 
-def test_little_is_decoded(built: list[BuiltLog], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whole ranges of magic 2 the outermost batches at most, and only where compaction was."""
-    decoded: list[int] = []
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches were decoded, each time."""
+    found: list[int] = []
     count = record_counts._Decoding.count
     monkeypatch.setattr(record_counts._Decoding, "count", lambda self, batches: (
-        decoded.append(len(batches)), count(self, batches))[1])
+        found.append(len(batches)), count(self, batches))[1])
+    return found
+
+
+def test_little_is_decoded(built: list[BuiltLog], decoded: list[int]) -> None:
+    """Of whole ranges of magic 2 the outermost batches at most, and only where compaction was."""
     log = built[0]
     assert counted(log.path).records == len(log.rows())
     assert sum(decoded) <= 2 and len(log.entries) > 30
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_of_old_formats_only_wrappers_are_decoded(tmp_path: Path, decoded: list[int], magic: int
+                                                  ) -> None:
+    plain = [legacy.Message(n, magic, b"k", b"v", 1000 if magic else -1) for n in range(5)]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(map(legacy.encode, (
+        *plain[:3], legacy.wrap(plain[3:], codecs.GZIP)))))
+    assert counted(tmp_path).records == 5 and decoded == [1]
+    assert open_files(tmp_path) == []
 
 
 def write(path: Path, *batches: Batch) -> Path:

@@ -10,11 +10,12 @@ import pytest
 
 from seglog._native.window import WindowSource
 from seglog.errors import CorruptRecordError
-from seglog.storage import codecs
+from seglog.storage import batches, codecs
 from seglog.storage.batches import BatchHeader, header_columns
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle import legacy
 from tests.oracle.batch import Batch, Record, encode
+from tests.support.facts import refusal
 
 DELETE_HORIZON, CONTROL, TRANSACTIONAL, APPEND_TIME = 64, 32, 16, 8
 
@@ -68,17 +69,33 @@ def test_a_wrapper_may_begin_where_a_read_does(
         assert [batch.last_offset for batch in log.batches(start, end)] == expected
 
 
+@pytest.mark.parametrize("check_crcs", [False, True])
+def test_offsets_do_not_go_back_from_one_chunk_to_the_next(
+        tmp_path: Path, check_crcs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CRC does not cover the base offset."""
+    monkeypatch.setattr(batches, "_CHUNK", 2)
+    stored = [encode(Batch(n, 0, [Record(n, 5)], base_timestamp=5, max_timestamp=5))
+              for n in (0, 1, 1, 3)]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(stored))
+    with PartitionLog.open(tmp_path) as log:
+        found = log.batches(check_crcs=check_crcs)
+        assert [next(found).base_offset for _ in range(2)] == [0, 1]
+        said = refusal(lambda: next(found))
+    assert (said["code"], said["position"], said["expected"], said["found"]) == (
+        "batch_offset_order", 2 * len(stored[0]), 2, 1)
+
+
 def test_a_fetch_leaves_crcs_to_the_consumer(tmp_path: Path) -> None:
-    batches = [bytearray(encode(Batch(n, 0, [Record(n, 1000, b"k", b"v")], base_timestamp=1000,
-                                      max_timestamp=1000))) for n in range(4)]
-    batches[1][-1] ^= 1
-    stored = b"".join(batches)
+    made = [bytearray(encode(Batch(n, 0, [Record(n, 1000, b"k", b"v")], base_timestamp=1000,
+                                   max_timestamp=1000))) for n in range(4)]
+    made[1][-1] ^= 1
+    stored = b"".join(made)
     (tmp_path / f"{0:020d}.log").write_bytes(stored)
     (tmp_path / f"{4:020d}.log").touch()
     with PartitionLog.open(tmp_path) as log:
         for start in (0, 1):
             found = log.fetch(start, 1000)
-            assert found.records == stored[start * len(batches[0]):] and found.next_offset == 4
+            assert found.records == stored[start * len(made[0]):] and found.next_offset == 4
         with pytest.raises(CorruptRecordError):
             list(log.batches())
         assert len(list(log.batches(check_crcs=False))) == 4

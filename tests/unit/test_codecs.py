@@ -345,6 +345,11 @@ def test_an_lz4_block_that_saves_nothing_is_stored() -> None:
 def test_lz4_frames() -> None:
     good = xxh32_lz4_frame(0x60, stored_block(SMALL) + bytes(4))
     assert read(codecs.LZ4, good + good) == SMALL and read(codecs.LZ4, good + b"junk") == SMALL
+    for rest in (b"", b"\0", bytes(4)):  # one block is decompressed in place
+        into = bytearray(1 << 16)
+        found = codecs.decompress(codecs.LZ4, 2, codecs.compress(codecs.LZ4, WORDS[:5000]) + rest,
+                                  into)
+        assert found == WORDS[:5000] and found.obj is into
     for descriptor, size in ((0x40, 1 << 16), (0x50, 1 << 18), (0x60, 1 << 20), (0x70, 1 << 22)):
         data = random.Random(1).randbytes(size)
         assert read(codecs.LZ4, xxh32_lz4_frame(0x60, stored_block(data) + bytes(4),

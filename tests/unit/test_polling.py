@@ -101,6 +101,26 @@ def test_it_ends_when_nothing_came_for_so_long(follow: Any, timeout: float, wait
         assert [one for one in log.did if isinstance(one, float)] == waits
 
 
+def test_after_a_timeout_it_looks_again_at_once(follow: Any) -> None:
+    log = Log(2, 5)
+    follower = follow(log, 0, None, 0.0)
+    assert [list(follower), list(follower), list(follower)] == [[0, 1], [2, 3, 4], []]
+
+
+def test_after_ctrl_c_it_looks_again_at_once(follow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, interrupts = Log(2, 5), iter([KeyboardInterrupt])
+
+    def check(_: Log) -> None:
+        for interrupt in interrupts:
+            raise interrupt
+
+    monkeypatch.setattr(log, "check", check)
+    follower = follow(log, 0, None, 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        next(follower)
+    assert list(follower) == list(range(5))
+
+
 @pytest.mark.parametrize(("path", "quiet"), [
     ("s3://data/orders-0", [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]),
     ("/data/orders-0", [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])])

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from seglog._native.batch import scan_file
+from seglog._native.status import Status, status_error
+from seglog.errors import KafkaStorageError
 from seglog.objects.store import ObjectVersion
 from seglog.objects.store_options import StorageOptions
 from seglog.storage import remote
@@ -57,7 +59,8 @@ def test_small_reads_share_two_blocks(requests: Requests) -> None:
     read(1, 30)
     read(1, 500, (480, 580))  # the block that was not used for longest goes
     read(1, 31)
-    read(1, 200, (180, 280))
+    read(80, 200, (180, 280))  # the largest that such a block holds in any case
+    read(81, 300, (300, 381))
     read(1, 10, (0, 100))
     read(9, len(DATA) - 9, (len(DATA) - 29, len(DATA)))
     log.close()
@@ -113,3 +116,22 @@ def test_a_listing_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert files.entries("s3://bucket/data") == [
         ("a-0", False), ("c", False), ("d", False), ("b-0", True)]
     assert files.stamp("s3://bucket/data", None).modified_ns == 7_000_000, "a tag changes too"
+
+
+def test_the_state_of_an_object_is_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing object has none; without an answer it is not known whether one is there."""
+    answers = {"there": ObjectVersion(1, "tag", 5), "gone": status_error(Status.FILE_MISSING),
+               "silent": status_error(Status.IO)}
+
+    def version(key: str, path: str) -> ObjectVersion:
+        found = answers[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(RemoteFiles, "requests", SimpleNamespace(version=version))
+    files = RemoteFiles("s3://bucket/", StorageOptions())
+    assert files.state("s3://bucket/there") == answers["there"]
+    assert files.state("s3://bucket/gone") is None
+    with pytest.raises(KafkaStorageError):
+        files.state("s3://bucket/silent")
