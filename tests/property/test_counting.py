@@ -109,6 +109,15 @@ def test_of_old_formats_only_wrappers_are_decoded(tmp_path: Path, decoded: list[
     assert open_files(tmp_path) == []
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_have_no_control_records(tmp_path: Path, magic: int) -> None:
+    """Nor transactions: the bits of both mean nothing there."""
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(legacy.encode(legacy.Message(
+        n, magic, b"k", b"v", timestamp_type=bits)) for n, bits in enumerate((0, 2, 4, 6))))
+    for on_damage in ("raise", "skip"):
+        assert counted(tmp_path, on_damage=on_damage).records == 4
+
+
 def write(path: Path, *batches: Batch) -> Path:
     path.mkdir()
     (path / f"{0:020d}.log").write_bytes(b"".join(map(v2.encode, batches)))

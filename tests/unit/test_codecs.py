@@ -8,6 +8,7 @@ import re
 import struct
 import tracemalloc
 import zlib
+from itertools import product
 from pathlib import Path
 
 import cramjam
@@ -345,11 +346,10 @@ def test_an_lz4_block_that_saves_nothing_is_stored() -> None:
 def test_lz4_frames() -> None:
     good = xxh32_lz4_frame(0x60, stored_block(SMALL) + bytes(4))
     assert read(codecs.LZ4, good + good) == SMALL and read(codecs.LZ4, good + b"junk") == SMALL
-    for rest in (b"", b"\0", bytes(4)):  # one block is decompressed in place
+    for data, rest in product((b"", WORDS[:5000]), (b"", b"\0", bytes(4))):  # one block at most
         into = bytearray(1 << 16)
-        found = codecs.decompress(codecs.LZ4, 2, codecs.compress(codecs.LZ4, WORDS[:5000]) + rest,
-                                  into)
-        assert found == WORDS[:5000] and found.obj is into
+        found = codecs.decompress(codecs.LZ4, 2, codecs.compress(codecs.LZ4, data) + rest, into)
+        assert found == data and found.obj is into
     for descriptor, size in ((0x40, 1 << 16), (0x50, 1 << 18), (0x60, 1 << 20), (0x70, 1 << 22)):
         data = random.Random(1).randbytes(size)
         assert read(codecs.LZ4, xxh32_lz4_frame(0x60, stored_block(data) + bytes(4),
@@ -357,6 +357,9 @@ def test_lz4_frames() -> None:
         with pytest.raises(DecompressionError, match=f"Block size {size + 1} exceeded max: {size}"):
             read(codecs.LZ4, xxh32_lz4_frame(0x60, stored_block(data + b"x") + bytes(4),
                                              descriptor))
+    for size, message in ((5, "Stream ended prematurely"), (6, "invalid magic bytes")):
+        with pytest.raises(DecompressionError, match=message):  # Kafka asks for 6 bytes first
+            read(codecs.LZ4, bytes(size))
     for descriptor in (0x30, 0xC0, 0x41, 0x48):
         with pytest.raises(DecompressionError, match="BD"):
             read(codecs.LZ4, xxh32_lz4_frame(0x60, stored_block(SMALL) + bytes(4), descriptor))

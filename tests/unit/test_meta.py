@@ -85,9 +85,11 @@ def test_uuids() -> None:
     ("AA\x7f", "Illegal base64 character 7f"),
     ("AA\x80", "Illegal base64 character -80"),
     ("AA\xff", "Illegal base64 character -1"),
+    ("A" * 24, f"Input string `{'A' * 24}` decoded as 18 bytes"),
+    ("A" * 24 + "B", f"Input string with prefix `{'A' * 24}` is too long to be decoded as"),
 ])
 def test_padding_of_ids(text: str, message: str) -> None:
-    """The messages are those of java.util.Base64.Decoder."""
+    """The messages are those of Kafka's Uuid and of java.util.Base64.Decoder."""
     with pytest.raises(ValueError) as caught:
         meta.parse_uuid(text)
     assert str(caught.value).startswith(message)

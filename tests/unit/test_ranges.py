@@ -354,8 +354,8 @@ def test_a_segment_that_ends_beyond_the_log_is_an_error_even_if_its_index_hides_
             f"{0:020d}.log", position, 9)
 
 
-def test_a_segment_overlaps_the_next_at_any_offset(tmp_path: Path) -> None:
-    base = (1 << 62) + 10
+@pytest.mark.parametrize("base", [(1 << 62) + 10, (1 << 63) - 7])
+def test_a_segment_overlaps_the_next_at_any_offset(tmp_path: Path, base: int) -> None:
     for first, offsets in ((base, (base, base + 5)), (base + 3, (base + 5,))):
         (tmp_path / f"{first:020d}.log").write_bytes(b"".join(
             encode(Batch(offset, 0, [Record(offset, 5, b"k", b"v")], base_timestamp=5,

@@ -195,6 +195,14 @@ def test_an_empty_segment_has_nothing_to_salvage(tmp_path: Path) -> None:
             assert found.is_checked is checked
 
 
+def test_the_surveys_that_were_used_last_are_kept(tmp_path: Path) -> None:
+    (tmp_path / name(0)).write_bytes(THREE)
+    surveys = Surveys(most=2)
+    with PartitionLog.open(tmp_path) as log, log.segments[0].opened() as handle:
+        made = [surveys.of(handle, SegmentExtent(file, 0, len(THREE), None)) for file in "abacacb"]
+    assert [[one is other for other in made].index(True) for one in made] == [0, 1, 0, 3, 0, 3, 6]
+
+
 @pytest.mark.parametrize("kept", [0, 61, 5000])
 def test_a_segment_that_is_cut_meanwhile_is_read_up_to_there(tmp_path: Path, kept: int) -> None:
     """A broker truncates or empties what a reader has listed."""
@@ -218,6 +226,16 @@ def test_a_batch_out_of_order_at_the_end_of_the_log_is_a_gap(tmp_path: Path) -> 
         assert [row["offset"] for row in rows] == [0, 2, 3]
         [gap] = log.gaps
     assert (gap.first_offset, gap.last_offset) == (1, None)
+
+
+@pytest.mark.parametrize("size", [1, 2, 30])
+def test_the_batch_after_any_junk_is_found(tmp_path: Path, size: int) -> None:
+    (tmp_path / name(0)).write_bytes(THREE + b"\xff" * size + batch(3))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [0, 1, 2, 3]
+        [gap] = log.gaps
+    assert (gap.position, gap.size) == (len(THREE), size)
 
 
 @pytest.mark.parametrize("junk", [bytes(100), b"\xff" * 100])

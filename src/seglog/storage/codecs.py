@@ -314,7 +314,7 @@ def _decompress_lz4(magic: int, payload: Buffer, into: bytearray | memoryview | 
 def _lz4_header(magic: int, view: memoryview) -> tuple[int, int, int]:
     """(position of the first block, largest block, FLG) of a frame, by Kafka's rules."""
     size = len(view)
-    if size < 7:
+    if size < 6:
         raise _refused(LZ4, "Stream ended prematurely", size)
     if view[:4] != _LZ4_MAGIC:
         raise _refused(LZ4, "Stream unsupported (invalid magic bytes)", size)
