@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,19 @@ def test_a_wrapper_may_begin_where_a_read_does(
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(map(legacy.encode, entries)))
     with PartitionLog.open(tmp_path) as log:
         assert [batch.last_offset for batch in log.batches(start, end)] == expected
+
+
+@pytest.mark.parametrize("check_crcs", [False, True])
+def test_a_range_may_hold_more_batches_than_its_offsets(tmp_path: Path, check_crcs: bool) -> None:
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(
+        encode(Batch(n, 0, [Record(n, 5)], base_timestamp=5, max_timestamp=5)) for n in range(6)))
+    with PartitionLog.open(tmp_path) as log:
+        planned, = log.ranges(1 << 20)
+        for start, end in ((0, 0), (0, 2), (2, 4), (5, 6), (3, None)):
+            found = [offset for columns in header_columns(
+                replace(planned, start_offset=start, end_offset=end), log.segments.opened,
+                check_crcs) for offset in columns.batches["base_offset"].tolist()]
+            assert found == list(range(6))[start:end]
 
 
 @pytest.mark.parametrize("check_crcs", [False, True])

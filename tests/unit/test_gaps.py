@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from seglog.errors import OffsetOutOfRangeError
 from seglog.model import TimestampOffset
 from seglog.storage import salvage
 from seglog.storage.partition_log import PartitionLog
@@ -138,6 +139,19 @@ def test_the_end_is_after_all_that_damage_hides(tmp_path: Path) -> None:
         assert offsets_of(log, 3) == [3] and offsets_of(log, 4) == []
     with PartitionLog.open(tmp_path) as log:
         assert log.end_offset(on_damage="skip") == 4
+
+
+def test_no_read_begins_after_a_last_batch_that_is_damaged(tmp_path: Path) -> None:
+    """Whatever was read before."""
+    (tmp_path / name(0)).write_bytes(batch(0) + flipped(batch(1)) + batch(2) + flipped(batch(3)))
+    with PartitionLog.open(tmp_path) as log:
+        for start, expected in ((4, None), (3, []), (1, [2]), (4, None)):
+            if expected is not None:
+                assert offsets_of(log, start) == expected
+                continue
+            with pytest.raises(OffsetOutOfRangeError):
+                offsets_of(log, start)
+        assert log.end_offset(on_damage="skip") == 3
 
 
 def test_a_read_reports_the_gaps_of_its_own_offsets(tmp_path: Path) -> None:

@@ -163,6 +163,14 @@ def test_partition_metadata_refused(tmp_path: Path, content: str, code: str, mes
         assert caught.value.found == content.splitlines()[1]
 
 
+@pytest.mark.parametrize("before", ["", "version: 0\n", "\u00e9: "])
+def test_partition_metadata_that_is_no_text(before: str) -> None:
+    with pytest.raises(MalformedCheckpointError) as caught:
+        meta.read_partition_metadata("f", before.encode() + b"\xff: 0\n")
+    assert (caught.value.code, caught.value.position) == (
+        "checkpoint_encoding", len(before.encode()))
+
+
 @pytest.mark.parametrize(("content", "epoch"), [
     (b'{"version":0,"brokerEpoch":10}', 10), (b'{"brokerEpoch":-1,"more":[]}', -1), (b"", None),
     (b"x", None), (b"[]", None), (b"{}", None), (b'{"brokerEpoch":"1"}', None), (b"\xff", None),

@@ -216,7 +216,7 @@ def test_an_unopenable_last_segment_ends_a_read_past_damage(
         (tmp_path / f"{base:020d}.log").write_bytes(batch(base))
     with PartitionLog.open(tmp_path) as log:
         monkeypatch.setattr(LogView, "tail", property(refused))
-        monkeypatch.setattr(SalvagedView, "_survey", lambda view, segment, checked: refused(view))
+        monkeypatch.setattr(SalvagedView, "_survey", lambda view, segment: refused(view))
         assert log.end_offset(on_damage="skip") == 9
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import CorruptRecordError
-from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TimestampOffset
+from seglog.model import (
+    EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, EpochEntry, TimestampOffset,
+)
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT
 from seglog.storage.salvage import Salvage, SegmentExtent, Surveys
@@ -147,6 +149,15 @@ def test_damage_may_hide_the_first_record_of_a_time(tmp_path: Path) -> None:
             assert (None if found is None else found.offset) == past_damage
 
 
+def test_of_two_records_with_the_largest_time_the_first_counts(tmp_path: Path) -> None:
+    """Also if the header of the second claims a later one."""
+    for offset, most in enumerate((5, 50)):
+        (tmp_path / f"{offset:020d}.log").write_bytes(encode(Batch(
+            offset, 0, [Record(offset, 5)], base_timestamp=5, max_timestamp=most)))
+    with PartitionLog.open(tmp_path) as log:
+        assert log.offset_for_timestamp(MAX_TIMESTAMP, on_damage="skip") == TimestampOffset(5, 0, 0)
+
+
 def test_the_ends_have_the_epochs_of_the_first_and_the_last_record(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(
         encode(Batch(offset, 0, [Record(offset, 5)], base_timestamp=5, max_timestamp=5))
@@ -155,3 +166,6 @@ def test_the_ends_have_the_epochs_of_the_first_and_the_last_record(tmp_path: Pat
     with PartitionLog.open(tmp_path) as log:
         assert log.offset_for_timestamp(EARLIEST_TIMESTAMP) == TimestampOffset(-1, 0, 3)
         assert log.offset_for_timestamp(LATEST_TIMESTAMP) == TimestampOffset(-1, 3, 4)
+    with PartitionLog.open(tmp_path, log_start_offset=1) as log:
+        assert list(log.leader_epochs) == [EpochEntry(3, 1), EpochEntry(4, 2)]
+        assert list(log.checkpointed_epochs) == [EpochEntry(3, 0), EpochEntry(4, 2)]

@@ -223,7 +223,7 @@ class SalvagedView(SurvivesFork):
         self._transactions: TransactionState | None = None
         self._end = end
 
-    def _survey(self, segment: LogSegment, *, checked: bool = True) -> Salvage:
+    def _survey(self, segment: LogSegment) -> Salvage:
         upper, segments = None, self._view.segments
         if segment.next_base_offset is not None:
             upper = upper_offset(segments, segments.floor_row(segment.base_offset))
@@ -231,15 +231,16 @@ class SalvagedView(SurvivesFork):
             segment = self._last
         extent = SegmentExtent(segment.files.log, segment.base_offset, segment.size, upper)
         with segment.opened() as handle:
-            return self.surveys.of(handle, extent, checked=checked)
+            return self.surveys.of(handle, extent, checked=True)
 
-    def log_end_offset(self, *, checked: bool = False) -> int:
-        """The offset after the last batch, whatever damage lies before it. With `checked`, also if
-        the length of a damaged batch hides it."""
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last sound batch, whatever damage lies before it, also if the length
+        of a damaged batch hides it."""
         if self._last is None:
             return self._end
         try:
-            return max(self._end, self._survey(self._last, checked=checked).next_offset)
+            return max(self._end, self._survey(self._last).next_offset)
         except KafkaStorageError:
             return self._end
 
@@ -259,20 +260,19 @@ class SalvagedView(SurvivesFork):
                                                                                start_offset)
         if end_offset is not None:
             int64("end_offset", end_offset)
-        if start > self.log_end_offset() and start > self.log_end_offset(checked=True):
-            self._view.check_start(start)
-        if start < self._view.log_start_offset:
+        if start < self._view.log_start_offset or (
+                start > self._end and start > self.log_end_offset):
             self._view.check_start(start)
         end = end_offset if end_offset is None else max(start, end_offset)
         if committed:
             stable = self.end_offset(committed)
-            if stable < self.log_end_offset(checked=True):
+            if stable < self.log_end_offset:
                 end = max(start, stable if end is None else min(end, stable))
         return start, end
 
     def end_offset(self, committed: bool) -> int:
         """The offset after the last record that a reader may get."""
-        last = self.log_end_offset(checked=True)
+        last = self.log_end_offset
         if not committed:
             return last
         return self.transactions.last_stable_offset(self._view.log_start_offset, last)
