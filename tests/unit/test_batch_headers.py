@@ -32,6 +32,7 @@ def test_only_batches_of_magic_2_have_these_attributes(magic: int) -> None:
     assert (every.is_transactional, every.is_control) == (is_new, is_new)
     assert every.delete_horizon_ms == (1000 if is_new else None)  # the base timestamp
     assert every.timestamp_type == (-1 if magic == 0 else 1)
+    assert every.next_offset == 10
     plain = header(magic, codecs.LZ4)
     assert (plain.is_transactional, plain.is_control, plain.delete_horizon_ms) == (
         False, False, None)

@@ -286,6 +286,9 @@ def test_snappy_framing() -> None:
     def versions(version: int, compatible: int) -> bytes:
         return header[:8] + struct.pack(">ii", version, compatible)
 
+    # Without its first byte it would be another block.
+    assert codecs.decompress(codecs.SNAPPY, 2, codecs.compress(codecs.SNAPPY, b"\0a:\1\0"),
+                             bytearray(100)) == b"\0a:\1\0"
     assert read(codecs.SNAPPY, block) == SMALL
     assert read(codecs.SNAPPY, header + chunk + header + chunk) == SMALL * 2
     assert read(codecs.SNAPPY, versions(1, 9) + chunk) == SMALL

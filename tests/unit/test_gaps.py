@@ -12,7 +12,7 @@ from seglog.storage import salvage
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.storage.stream import DecodeOptions, decode_range
-from tests.oracle.batch import Batch, Record, encode
+from tests.oracle.batch import Batch, Record, encode, seal
 from tests.oracle.legacy import Message
 from tests.oracle.legacy import encode as encode_old
 from tests.support.reading import read_rows, rows_of
@@ -152,6 +152,16 @@ def test_no_read_begins_after_a_last_batch_that_is_damaged(tmp_path: Path) -> No
             with pytest.raises(OffsetOutOfRangeError):
                 offsets_of(log, start)
         assert log.end_offset(on_damage="skip") == 3
+
+
+def test_gaps_are_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """Whether a CRC or a record shows the damage."""
+    no_record = seal(1, 0, 0, 0, 5, 5, -1, -1, -1, 1, b"\x7f")
+    (tmp_path / name(0)).write_bytes(flipped(batch(0)) + no_record + flipped(batch(2)) + batch(3))
+    with PartitionLog.open(tmp_path) as log:
+        assert offsets_of(log) == [3]
+        assert [(one.kind, one.first_offset) for one in log.gaps] == [
+            ("batch_crc", 0), ("record_length", 1), ("batch_crc", 2)]
 
 
 def test_a_read_reports_the_gaps_of_its_own_offsets(tmp_path: Path) -> None:

@@ -189,7 +189,8 @@ def test_a_byte_behind_the_record_comes_before_the_end_of_a_torn_stream(codec: i
 
 
 @pytest.mark.parametrize("codec", [codecs.GZIP, codecs.LZ4])
-@pytest.mark.parametrize("length", [b"\xff" * 5, b"\x80" * 9 + b"\1", b"\1"])
+@pytest.mark.parametrize("length", [
+    b"\xff" * 5, b"\x80" * 5 + b"\0", b"\x80" * 9 + b"\1", b"\1"])
 def test_a_length_that_is_none_in_a_stream_is_its_end(codec: int, length: bytes) -> None:
     """DefaultRecord.readFrom: -1, and what has more than five bytes."""
     header = control(KEY, VALUE, codec)[:61]

@@ -54,6 +54,7 @@ def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_pa
     size = len(batch(0))
     assert found.segments.sizes().tolist() == [size, 2 * size, size] and found.segments.size == (
         4 * size)
+    assert found.segments.ends() == ([size, 2 * size, size], [1, 21, 31])
     (tmp_path / f"{10:020d}.log.swap").unlink()
     assert found.segments.sizes().tolist() == [size, -1, size]
 

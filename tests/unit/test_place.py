@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import KafkaStorageError
-from seglog.storage.discover import find_partitions
+from seglog.storage.discover import find_partitions, split_partition
 from seglog.storage.place import PlaceKind, identify, require_data_directory
 
 
@@ -29,6 +29,20 @@ def test_the_data_directory_may_be_two_levels_above(
     with pytest.raises(KafkaStorageError) as caught:
         require_data_directory(partition / inside)
     assert (f"did you mean {partition.parent}?" in str(caught.value)) is is_found
+
+
+def test_a_path_is_of_a_data_directory_or_of_one_partition(
+        partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = partition.parent
+    for name in (f"odd/{0:020d}.log", "data-0/meta.properties", f"data-1/{0:020d}.log/file"):
+        (data / name).parent.mkdir(parents=True)
+        (data / name).touch()
+    monkeypatch.chdir(data)
+    for path, expected in ((partition, "t-0"), (Path("t-0"), "t-0"), (Path(".."), None), *(
+            (data / name, None) for name in ("", "odd", "data-0", "data-1", "none-0"))):
+        directory = path.resolve()
+        assert split_partition(str(path)) == (str(directory.parent if expected else directory),
+                                              expected)
 
 
 def test_a_path_below_a_file_is_missing(tmp_path: Path) -> None:

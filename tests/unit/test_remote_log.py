@@ -14,6 +14,7 @@ from seglog.objects.store import ObjectVersion
 from seglog.objects.store_options import StorageOptions
 from seglog.storage import remote
 from seglog.storage.remote import RemoteFiles, RemoteLog
+from tests.oracle.files import AbortedTransaction, encode_txn_index
 from tests.support.facts import refusal
 from tests.unit.test_partition_files import batch
 
@@ -116,6 +117,18 @@ def test_a_listing_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert files.entries("s3://bucket/data") == [
         ("a-0", False), ("c", False), ("d", False), ("b-0", True)]
     assert files.stamp("s3://bucket/data", None).modified_ns == 7_000_000, "a tag changes too"
+
+
+def test_a_transaction_index_is_there_and_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No entries would make aborted records committed."""
+    content = encode_txn_index([AbortedTransaction(7, 1, 2, 3)])
+    found = {"there": (content, len(content)), "large": (b"x", remote._INDEX_BYTES_MAX + 1)}
+    monkeypatch.setattr(RemoteFiles, "requests", SimpleNamespace(
+        beginning=lambda key, path, bytes_max: found.get(key)))
+    files = RemoteFiles("s3://bucket/", StorageOptions())
+    assert files.aborted("s3://bucket/there")["producer_id"].tolist() == [7]
+    for key, code in (("gone", "file_missing"), ("large", "file_too_large")):
+        assert refusal(lambda key=key: files.aborted(f"s3://bucket/{key}"))["code"] == code
 
 
 def test_the_state_of_an_object_is_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

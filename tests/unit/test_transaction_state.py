@@ -322,10 +322,12 @@ def test_a_marker_behind_an_unreadable_segment_ends_the_doubt(tmp_path: Path) ->
     assert rows_of(found)[0] == (7, 0, 3, 1)
 
 
-@pytest.mark.parametrize(("end", "reported"), [(1, []), (2, [1]), (None, [1])])
+@pytest.mark.parametrize(("first", "end", "reported"), [
+    (1, 1, []), (1, 2, [1]), (1, None, [1]), (0, 0, []), (0, 1, [0])])
 def test_a_read_below_a_transaction_in_doubt_reports_no_gap(
-        tmp_path: Path, end: int | None, reported: list[int]) -> None:
-    batches = [plain(0), plain(1, 8), broken_marker(2, 2, 8), plain(3)]
+        tmp_path: Path, first: int, end: int | None, reported: list[int]) -> None:
+    batches = [*(plain(n, 8 if n == first else -1) for n in (0, 1)), broken_marker(2, 2, 8),
+               plain(3)]
     gaps: list[LogGap] = []
     with built(tmp_path, (0, batches)) as log:
         log.ranges(1 << 20, end_offset=end, isolation="read_committed", on_damage="skip",
