@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from seglog.errors import OffsetOutOfRangeError
+from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog.model import TimestampOffset
 from seglog.storage import salvage
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
-from seglog.storage.stream import DecodeOptions, decode_range
+from seglog.storage.stream import DecodeOptions, decode_range, read_batch_headers
 from tests.oracle.batch import Batch, Record, encode, seal
 from tests.oracle.legacy import Message
 from tests.oracle.legacy import encode as encode_old
@@ -73,6 +73,35 @@ def test_a_segment_of_zeros_is_one_gap_however_it_is_divided(tmp_path: Path) -> 
         "zero_tail", 0, 3000, 0, 8)
 
 
+@pytest.mark.parametrize(("kind", "rest"), [
+    ("zero_tail", bytes(100)), ("torn_tail", batch(1)[:-1])], ids=["zeros", "torn"])
+def test_a_range_ends_in_the_gap_of_its_segment(tmp_path: Path, kind: str, rest: bytes) -> None:
+    """Also for a reader that skips no damage: records follow."""
+    (tmp_path / name(0)).write_bytes(batch(0) + rest)
+    (tmp_path / name(9)).write_bytes(batch(9))
+    gaps: list[LogGap] = []
+    with PartitionLog.open(tmp_path) as log:
+        ranges = log.ranges(1 << 20)
+    for one in ranges:
+        list(decode_range(one, on_gap=gaps.append))
+        list(read_batch_headers(one, on_gap=gaps.append))
+    assert gaps == 2 * [LogGap(kind, str(tmp_path / name(0)), len(batch(0)), len(rest))]
+
+
+@pytest.mark.parametrize("start", [1, 2, 5, 8])
+def test_damage_below_its_start_does_not_hide_a_segment_from_a_read(tmp_path: Path, start: int
+                                                                     ) -> None:
+    """Nothing tells where in the segment the offsets begin."""
+    (tmp_path / name(0)).write_bytes(batch(0) + longer(batch(1), 20) + batch(2))
+    (tmp_path / name(9)).write_bytes(batch(9))
+    with PartitionLog.open(tmp_path) as log:
+        with pytest.raises(CorruptRecordError) as caught:
+            log.segments[0].translate_offset(start)
+        assert caught.value.position == len(batch(0))
+        with pytest.raises(CorruptRecordError):
+            read_rows(log, start)
+
+
 def test_a_range_inside_of_a_bad_batch_finds_what_its_length_hides(tmp_path: Path) -> None:
     """The length leads from one batch to the next, over sound ones."""
     hidden = b"".join(batch(offset, b"v" * 500) for offset in range(2, 6))
@@ -104,6 +133,16 @@ def test_a_length_into_a_later_batch_hides_none(tmp_path: Path) -> None:
         assert offsets_of(log) == [0, 2, 3, 4]
         [gap] = log.gaps
     assert (gap.kind, gap.position, gap.size) == ("batch_crc", size, size)
+
+
+def test_two_lengths_may_lead_to_the_same_place_that_leads_nowhere(tmp_path: Path) -> None:
+    size = len(batch(0))
+    (tmp_path / name(0)).write_bytes(batch(0) + longer(batch(1), 3 * size) + batch(2)
+                                     + flipped(batch(3)) + b"\xff" * 30 + batch(4))
+    with PartitionLog.open(tmp_path) as log:
+        assert offsets_of(log) == [0, 2, 4]
+        assert [(gap.position, gap.size) for gap in log.gaps] == [
+            (size, size), (3 * size, size + 30)]
 
 
 def test_the_kind_of_a_gap_is_its_cause(tmp_path: Path) -> None:
@@ -196,7 +235,8 @@ def test_lengths_are_followed_for_a_bounded_number_of_bytes(
     (tmp_path / name(0)).write_bytes(b"".join(parts))
     (tmp_path / name(9)).write_bytes(batch(9))
     for budget, expected, gaps in ((size, [0, 9], [(1, 8)]),
-                                   (4 * size, [0, 3, 9], [(1, 1), (2, 2)])):
+                                   (3 * size - 1, [0, 9], [(1, 1), (1, 8)]),
+                                   (3 * size, [0, 3, 9], [(1, 1), (2, 2)])):
         monkeypatch.setattr(salvage, "_BUDGET_BYTES", budget)
         with PartitionLog.open(tmp_path) as log:
             assert offsets_of(log) == expected

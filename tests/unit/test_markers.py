@@ -155,7 +155,10 @@ def test_fields_of_any_width_and_headers(codec: int, size: int,
         return varint(len(body)) + body
 
     assert parse_marker(marker(wide(5, 5, 5, 5, 5))) == EndTransactionMarker(True, 9, 993)
-    for content, code in ((record(11, size), "record_varint"), (record(1, 6), "record_varint"),
+    cut = b"\0" + varint(-7) + varint(0) + b"".join(
+        varint(len(part)) + part for part in (KEY, VALUE)) + varint(1) + varint(9) + b"k"
+    for content, code in ((varint(len(cut)) + cut, "record_field"),
+                          (record(11, size), "record_varint"), (record(1, 6), "record_varint"),
                           *((wide(*(6 if one == field else 1 for one in range(5))), "record_varint")
                             for field in range(5)),
                           (record(size, size, b"x"), "record_size")):

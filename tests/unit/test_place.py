@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import KafkaStorageError
-from seglog.storage.discover import find_partitions, split_partition
+from seglog.storage.discover import find_partitions, is_gone, split_partition
 from seglog.storage.place import PlaceKind, identify, require_data_directory
 
 
@@ -43,6 +43,12 @@ def test_a_path_is_of_a_data_directory_or_of_one_partition(
         directory = path.resolve()
         assert split_partition(str(path)) == (str(directory.parent if expected else directory),
                                               expected)
+
+
+def test_only_a_local_directory_is_gone(partition: Path) -> None:
+    """Whether an object is there would be a request."""
+    assert [is_gone(path) for path in (str(partition), f"{partition}x", "s3://bucket/t-0")] == [
+        False, True, False]
 
 
 def test_a_path_below_a_file_is_missing(tmp_path: Path) -> None:
