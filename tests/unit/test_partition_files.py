@@ -15,7 +15,7 @@ from seglog._native.scan import HAS_INDEX, HAS_LOG, PartitionListing, list_parti
 from seglog.errors import CorruptRecordError, InvalidTopicError, KafkaStorageError
 from seglog.storage import log_store
 from seglog.storage.handles import HandleCache
-from seglog.storage.log_store import LocalFiles
+from seglog.storage.log_store import LOCAL, LocalFiles
 from seglog.storage.partition_files import read_directory
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import check_topic
@@ -69,6 +69,19 @@ def test_a_segment_that_begins_at_the_end_of_a_swap_stays(tmp_path: Path) -> Non
     found = read_directory(str(tmp_path), HandleCache(10))
     assert found.segments.base_offsets.tolist() == [0, 8, 20, 21]
     assert found.segments.flags.tolist() == [HAS_LOG, HAS_LOG, HAS_LOG | HAS_INDEX, HAS_LOG]
+
+
+@pytest.mark.parametrize("times", [(3, 5), (5, 3)])
+def test_the_last_change_is_that_of_the_directory_or_of_the_file(tmp_path: Path,
+                                                                 times: tuple[int, int]) -> None:
+    file = tmp_path / "f"
+    file.touch()
+    for path, seconds in zip((tmp_path, file), times, strict=True):
+        os.utime(path, (seconds, seconds))
+    for name, last in ((None, times[0]), (str(file), 5)):
+        assert LOCAL.stamp(str(tmp_path), name).modified_ns == last * 10**9
+    with pytest.raises(KafkaStorageError):
+        LOCAL.stamp(str(tmp_path), f"{file}x")
 
 
 def test_the_first_segment_may_be_swapped(tmp_path: Path) -> None:

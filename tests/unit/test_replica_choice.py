@@ -15,7 +15,7 @@ from seglog.errors import InconsistentTopicIdError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.storage.discover import find_replicas
 from seglog.storage.replicas import choose_replica
-from tests.oracle.batch import Batch, Record
+from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.writer import LogConfig, LogWriter
 
 TP = TopicPartition("t", 0)
@@ -132,6 +132,17 @@ def test_one_that_cannot_be_read_loses(tmp_path: Path) -> None:
     (tmp_path / "b" / "log-start-offset-checkpoint").write_text("garbage")
     with pytest.raises(ValueError, match=f"{tmp_path}/a"):
         chosen(tmp_path / "a", tmp_path / "b")
+
+
+def test_the_epoch_of_a_damaged_batch_does_not_count(tmp_path: Path) -> None:
+    last = sorted(write(tmp_path / "a" / "t-0", [(4, 100)]).glob("*.log"))[-1]
+    damaged = encode(Batch(100, 0, [Record(100, 5)], base_timestamp=5, max_timestamp=5,
+                           partition_leader_epoch=9))
+    with last.open("ab") as file:
+        file.write(damaged[:-1] + b"x")
+    write(tmp_path / "b" / "t-0", [(5, 50)])
+    assert chosen(tmp_path / "a", tmp_path / "b") == (
+        "b", "its leader epoch 5 is newer than 4 (log end offsets 50 and 100)")
 
 
 def test_two_topics_of_one_name_are_not_mixed(tmp_path: Path) -> None:
