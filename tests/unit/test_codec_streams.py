@@ -10,6 +10,7 @@ from typing import Any
 import cramjam
 import pytest
 
+from seglog.errors import DecompressionError
 from seglog.storage import codecs
 from seglog.storage.codec_streams import StreamError, open_stream
 from tests.oracle import compression as oracle
@@ -233,6 +234,12 @@ def test_the_version_of_a_following_snappy_header_is_at_least_1(version: int) ->
     got, message = drained(codecs.SNAPPY, payload + snappy_chunk(b"cd"))
     assert (got, message is None) == (b"abcd", True) if version > 0 else (
         f"incompatible codec version {version}. At least" in str(message))
+    try:
+        whole = codecs.decompress(codecs.SNAPPY, 2, payload + snappy_chunk(b"cd"))
+    except DecompressionError:
+        assert version < 1
+    else:
+        assert version > 0 and whole == b"abcd"
 
 
 def test_an_empty_snappy_payload_is_refused() -> None:

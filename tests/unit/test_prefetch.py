@@ -1,4 +1,4 @@
-"""Threads that decode ahead, where not all of them can begin."""
+"""Threads that decode ahead: where not all of them can begin, and how they end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import seglog
 from seglog.storage import prefetch
+from tests.support.held import threads_since
 from tests.support.waiting import wait_for
 
 
@@ -37,3 +38,16 @@ def test_a_thread_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         prefetch._cancel_all()
         stream.close()
         assert sum(columns.num_rows for columns in log.to_arrow(threads=2)) == 200
+
+
+def test_no_thread_runs_while_the_interpreter_ends(tmp_path: Path) -> None:
+    """Whatever a consumer has left unread."""
+    with seglog.open(tmp_path / "t-0", config={"internal.segment.bytes": 2000}) as log:
+        log.append_many([b"x" * 100] * 200)
+        before = set(threading.enumerate())
+        stream = log.to_arrow(threads=2)
+        next(stream)
+        assert threads_since(before)
+        prefetch._cancel_all()
+        assert not threads_since(before)
+        stream.close()
