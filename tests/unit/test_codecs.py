@@ -304,6 +304,9 @@ def test_snappy_framing() -> None:
                            ) as caught:
             read(codecs.SNAPPY, bad)
         assert caught.value.found == str(caught.value).partition(": ")[2]
+    with pytest.raises(DecompressionError, match="are left"):
+        codecs.decompress(codecs.SNAPPY, 2, header + struct.pack(">i", len(block) + 40) + block,
+                          bytearray(1000))
     for bad in (header + chunk + versions(0, 1) + chunk, header + chunk + header[:10], b"",
                 header + b"\xff\xff\xff\xff" + block, header + struct.pack(">i", 1 << 30) + block,
                 header + struct.pack(">i", len(block) + 1) + block,

@@ -230,14 +230,14 @@ def test_lengths_are_followed_for_a_bounded_number_of_bytes(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the rest of the segment is a gap."""
     size = len(batch(0))
-    monkeypatch.setattr(salvage, "_BUDGET_TIMES", 0)
+    monkeypatch.setattr(salvage, "_BUDGET_TIMES", 1)
     parts = [batch(0), flipped(batch(1)), flipped(batch(2)), batch(3)]
     (tmp_path / name(0)).write_bytes(b"".join(parts))
     (tmp_path / name(9)).write_bytes(batch(9))
     for budget, expected, gaps in ((size, [0, 9], [(1, 8)]),
                                    (3 * size - 1, [0, 9], [(1, 1), (1, 8)]),
                                    (3 * size, [0, 3, 9], [(1, 1), (2, 2)])):
-        monkeypatch.setattr(salvage, "_BUDGET_BYTES", budget)
+        monkeypatch.setattr(salvage, "_BUDGET_BYTES", budget - 4 * size)
         with PartitionLog.open(tmp_path) as log:
             assert offsets_of(log) == expected
             assert [(gap.first_offset, gap.last_offset) for gap in log.gaps] == gaps

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from seglog.errors import KafkaStorageError
-from seglog.storage.discover import find_partitions, is_gone, split_partition
+from seglog.storage.discover import (
+    find_directories, find_partitions, is_gone, split_partition,
+)
 from seglog.storage.place import PlaceKind, identify, require_data_directory
 
 
@@ -43,6 +47,12 @@ def test_a_path_is_of_a_data_directory_or_of_one_partition(
         directory = path.resolve()
         assert split_partition(str(path)) == (str(directory.parent if expected else directory),
                                               expected)
+
+
+def test_a_url_without_partitions_says_what_is_there() -> None:
+    where: Any = SimpleNamespace(entries=lambda path: [("c", False), ("a", True), ("b-1", False)])
+    with pytest.raises(KafkaStorageError, match="no partition with a segment, but 'a', 'b-1': "):
+        find_directories("s3://bucket/data", where)
 
 
 def test_only_a_local_directory_is_gone(partition: Path) -> None:

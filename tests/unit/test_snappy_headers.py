@@ -57,8 +57,9 @@ def test_a_wrong_magic_inside_a_record_is_no_end() -> None:
 
 def test_a_wrong_magic_before_what_is_no_record_bounds_the_memory() -> None:
     wrong = b"\x82SNAPPX\0" + SNAPPY[8:]
-    payload = SNAPPY + snappy_chunk(b"\1") + wrong + snappy_chunk(bytes(100_000))
-    assert codecs.decompress(codecs.SNAPPY, 2, payload) == b"\1" + bytes(100_000)
+    for before in (b"\x80" * 5 + bytes(2043), b"\1"):  # a read of records would end there
+        payload = SNAPPY + snappy_chunk(before) + wrong + snappy_chunk(bytes(100_000))
+        assert codecs.decompress(codecs.SNAPPY, 2, payload) == before + bytes(100_000)
     with pytest.raises(DecompressionError) as told:
         codecs.decompress(codecs.SNAPPY, 2, payload, max_bytes=50_000)
     assert told.value.code == "codec_too_large"
