@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.errors import CorruptIndexError, CorruptRecordError, OffsetOutOfRangeError
 from seglog.model import TimestampOffset
 from seglog.storage import salvage
 from seglog.storage.partition_log import PartitionLog
@@ -133,6 +134,18 @@ def test_a_length_into_a_later_batch_hides_none(tmp_path: Path) -> None:
         assert offsets_of(log) == [0, 2, 3, 4]
         [gap] = log.gaps
     assert (gap.kind, gap.position, gap.size) == ("batch_crc", size, size)
+
+
+@pytest.mark.parametrize("last", [batch(1), flipped(batch(1))], ids=["sound", "damaged"])
+def test_a_range_that_ends_inside_a_batch_was_cut_by_a_wrong_index(tmp_path: Path, last: bytes
+                                                                   ) -> None:
+    (tmp_path / name(0)).write_bytes(batch(0) + last)
+    with PartitionLog.open(tmp_path) as log:
+        planned, = log.ranges(1 << 20)
+    cut = replace(planned, end=len(batch(0)) + 30, sound_end=0)
+    for read in (decode_range, read_batch_headers):
+        with pytest.raises(CorruptIndexError):
+            list(read(cut))
 
 
 def test_two_lengths_may_lead_to_the_same_place_that_leads_nowhere(tmp_path: Path) -> None:

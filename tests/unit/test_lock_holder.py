@@ -56,6 +56,8 @@ def test_any_lock_on_any_part_of_the_file_has_a_holder(
         found = find_holder(str(tmp_path))
         process.communicate()
     assert found is not None and found.pid == process.pid
+    if sys.platform == "linux":
+        assert found.command == os.path.basename(sys.executable)
     assert find_holder(str(tmp_path)) is None
 
 

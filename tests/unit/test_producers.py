@@ -81,14 +81,19 @@ def test_corrupt_snapshots(tmp_path: Path, data: bytes, code: str, message: str)
     assert error.position is not None
 
 
-def test_a_snapshot_with_too_few_bytes_tells_how_many_it_needs() -> None:
-    for data, needed in ((b"\0\1" + bytes(7), 10),
-                         (sealed(count(46) + ENTRY), 10 + 46 * len(ENTRY)),
-                         (sealed(count(1) + ENTRY[:-1]), 10 + len(ENTRY))):
-        with pytest.raises(CorruptSnapshotError) as caught:
-            producer_state.decode_snapshot(data)
-        error = caught.value
-        assert (error.position, error.expected, error.found) == (len(data), needed, len(data))
+@pytest.mark.parametrize(("data", "position", "expected", "found"), [
+    (b"\0", 0, 10, 1), (b"\0\1" + bytes(7), 9, 10, 9),
+    (sealed(count(46) + ENTRY), 10 + len(ENTRY), 10 + 46 * len(ENTRY), 10 + len(ENTRY)),
+    (sealed(count(1) + ENTRY[:-1]), 9 + len(ENTRY), 10 + len(ENTRY), 9 + len(ENTRY)),
+    (b"\2\0", 0, 1, 512), (sealed(count(-1)), 6, 0, -1), (sealed(count(50)), 6, 0, 50),
+    (sealed(count(47) + ENTRY), 6, 46, 47),
+    (sealed(count(1) + ENTRY, crc=5), 2, 5, 1535369303)])
+def test_where_a_snapshot_is_corrupt(data: bytes, position: int, expected: int, found: int
+                                     ) -> None:
+    with pytest.raises(CorruptSnapshotError) as caught:
+        producer_state.decode_snapshot(data)
+    error = caught.value
+    assert (error.position, error.expected, error.found) == (position, expected, found)
 
 
 def test_a_missing_snapshot(tmp_path: Path) -> None:
