@@ -12,7 +12,7 @@ import pytest
 from seglog._native.window import WindowSource
 from seglog.errors import CorruptRecordError
 from seglog.storage import batches, codecs
-from seglog.storage.batches import BatchHeader, header_columns
+from seglog.storage.batches import BatchHeader, header_columns, read_batches
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle import legacy
 from tests.oracle.batch import Batch, Record, encode
@@ -82,6 +82,9 @@ def test_a_range_may_hold_more_batches_than_its_offsets(tmp_path: Path, check_cr
                 replace(planned, start_offset=start, end_offset=end), log.segments.opened,
                 check_crcs) for offset in columns.batches["base_offset"].tolist()]
             assert found == list(range(6))[start:end]
+        for upper in (1, 2, 5, 6, 9):
+            fetched = read_batches(log.segments[0], 0, 1 << 20, upper)
+            assert fetched is not None and fetched.next_offset == min(upper, 6)
 
 
 @pytest.mark.parametrize("check_crcs", [False, True])

@@ -69,13 +69,13 @@ def test_small_reads_share_two_blocks(requests: Requests) -> None:
 
 
 @pytest.mark.parametrize(("size", "position", "found"), [
-    (1, len(DATA), 0), (2, len(DATA) - 1, 1), (5, len(DATA) + 7, 0)])
+    (1, len(DATA), 0), (2, len(DATA) - 1, 1), (len(DATA) + 1, 0, len(DATA)), (5, len(DATA) + 7, 0)])
 def test_reads_beyond_the_object(requests: Requests, size: int, position: int, found: int) -> None:
     assert refusal(lambda: log_of(requests).read(size, position)) == {
         "class": "KafkaStorageError", "code": "file_shrank", "file": "s3://b/key", "errno": 5,
         "position": position, "expected": size, "found": found, "text":
-        f"[Errno 5] file has {found} bytes where {size} were announced at byte "
-        f"{position}: 's3://b/key'"}
+        f"[Errno 5] file has {found} bytes where {size} were announced"
+        f"{f' at byte {position}' if position else ''}: 's3://b/key'"}
     assert not requests.asked
     assert [log_of(requests).read(3, position) for position in (0, len(DATA) - 3)] == [
         DATA[:3], DATA[-3:]]

@@ -256,6 +256,15 @@ def test_a_transaction_that_begins_after_a_gap_is_open(tmp_path: Path) -> None:
     assert rows_of(found) == [(7, 0, last, last)]
 
 
+def test_a_marker_after_a_gap_ends_the_doubt_for_the_next_transaction(tmp_path: Path) -> None:
+    batches = [plain(0, 7), plain(1), ended(2, 7, COMMIT), plain(3, 7)]
+    hole = len(batches[0])
+    spans = {0: [(0, hole), (hole + len(batches[1]), sum(map(len, batches)))]}
+    with built(tmp_path, (0, batches)) as log:
+        found = surveyed(log, {0: [gap(hole, 1, 1)]}, spans)
+    assert found.open_transactions == (OpenTransaction(7, 3),) and not found.in_doubt
+
+
 @pytest.mark.parametrize(("last", "expected"), [(0, []), (1, [7]), (None, [7])])
 def test_a_gap_below_a_snapshot_hides_nothing(tmp_path: Path, last: int | None,
                                               expected: list[int]) -> None:
