@@ -184,11 +184,12 @@ def test_a_byte_behind_the_record_comes_before_the_end_of_a_torn_stream(codec: i
     """DefaultRecordBatch.ensureNoneRemaining reads one byte."""
     record = oracle.encode_record(oracle.Record(5, 1000, KEY, VALUE), 5, 1000)
     header = control(KEY, VALUE, codec)[:61]
-    for behind, code in ((b"x", "record_count"), (b"", "codec_data")):
+    for behind, code, words in ((b"x", "record_count", "records still remaining in file"),
+                                (b"", "codec_data", "Error checking for remaining bytes after")):
         torn = compress(codec, record + behind)[:-1]
         with pytest.raises(CorruptDataError) as caught:
             parse_marker(header[:8] + struct.pack(">i", 49 + len(torn)) + header[12:] + torn)
-        assert caught.value.code == code
+        assert caught.value.code == code and words in str(caught.value)
 
 
 @pytest.mark.parametrize("codec", [codecs.GZIP, codecs.LZ4])

@@ -206,6 +206,18 @@ def test_a_segment_has_no_records_after_its_largest_timestamp(
             assert log.segments[0].locate_times(timestamp) == (position if known else 0)
 
 
+def test_a_failed_read_is_no_end_of_a_segment(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
+    with PartitionLog.open(tmp_path) as log, log.segments[0].opened() as opened:
+        handle: Any = opened
+        directory = os.open(tmp_path, os.O_RDONLY)
+        os.dup2(directory, handle.fd)  # a directory cannot be read
+        os.close(directory)
+        with pytest.raises(KafkaStorageError) as caught:
+            log.segments[0].read_next_offset()
+    assert caught.value.errno == errno.EISDIR
+
+
 def test_the_offsets_of_segments_cannot_be_changed(tmp_path: Path) -> None:
     """Readers in other threads search them."""
     (tmp_path / f"{0:020d}.log").write_bytes(batch(0))
