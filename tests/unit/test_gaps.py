@@ -206,6 +206,16 @@ def test_no_read_begins_after_a_last_batch_that_is_damaged(tmp_path: Path) -> No
         assert log.end_offset(on_damage="skip") == 3
 
 
+def test_a_wrapper_that_does_not_decompress_may_begin_anywhere(tmp_path: Path) -> None:
+    """Its header holds only its last offset."""
+    (tmp_path / name(0)).write_bytes(b"".join(map(encode_old, (
+        Message(0, 1, value=b"v", timestamp=5), Message(5, 1, value=b"x", timestamp=5, codec=1)))))
+    with PartitionLog.open(tmp_path) as log:
+        assert offsets_of(log) == [0]
+        [gap] = log.gaps
+    assert (gap.kind, gap.first_offset, gap.last_offset) == ("codec_data", None, 5)
+
+
 def test_gaps_are_in_the_order_of_the_file(tmp_path: Path) -> None:
     """Whether a CRC or a record shows the damage."""
     no_record = seal(1, 0, 0, 0, 5, 5, -1, -1, -1, 1, b"\x7f")
