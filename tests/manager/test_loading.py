@@ -83,6 +83,8 @@ def test_gauges_are_there_while_logs_are_loaded(
     assert names_of(registry, *GAUGES) == []
     manager.startup()
     assert names_of(registry, *GAUGES) == []
+    [report] = manager.load_reports.values()
+    assert {one.recovery_point for one in report.partitions} == {0}, "none is in the checkpoint"
     logs = f'{PREFIX}remainingLogsToRecover,dir="{root}"'
     segments = f'{PREFIX}remainingSegmentsToRecover,dir="{root}",threadNum=0'
     to_load = f'{PREFIX}RemainingSegmentsToLoad,dir="{root}",threadNum=0'

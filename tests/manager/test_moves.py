@@ -46,6 +46,7 @@ def test_a_move(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
         source.append_as_leader(batch(producer_id=9, sequence=0), 0)
         source.update_high_watermark(source.log_end_offset - 2)
         source.flush(True)
+        manager.checkpoint_log_recovery_offsets()
         end, bytes_ = source.log_end_offset, payload(source)
         mover = begin(manager, roots[1])
         assert directories(roots[1]) == ["new-0-future"]
@@ -59,8 +60,7 @@ def test_a_move(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
         assert payload(moved) == bytes_ and moved.log_end_offset == end
         assert moved.high_watermark == end - 2 and moved.recovery_point == end
         assert [one.producer_id for one in moved.producers.entries] == [9]
-        assert moved.topic_id == source.topic_id
-        assert manager.get_log(N0, is_future=True) is None
+        assert moved.topic_id == source.topic_id and manager.get_log(N0, is_future=True) is None
         assert directories(roots[0]) == ["new-0-delete"] and directories(roots[1]) == ["new-0"]
         assert entries(roots[0] / RECOVERY) == {} and entries(roots[1] / RECOVERY) == {N0: end}
         gauges = manager.metrics.snapshot()
@@ -78,6 +78,7 @@ def test_a_move(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
                 truncate()
         assert manager.is_log_dir_online(roots[0])
         fill(moved, 3)
+        assert manager.metrics.snapshot()[name]["Value"] == end + 9, "a gauge of the new log"
         clock.sleep(40_000)
         assert directories(roots[0]) == []
     with manager_of(roots)[0] as manager:
@@ -170,21 +171,22 @@ def test_while_somebody_writes(roots: list[Path], max_bytes: int) -> None:
         assert offsets == [*range(0, 15, 3), *range(15, wrote[0])], "nothing twice, no hole"
 
 
-def test_a_start_in_the_middle_of_a_batch(roots: list[Path]) -> None:
+@pytest.mark.parametrize("start", [31, 89])
+def test_a_start_in_the_middle_of_a_batch(roots: list[Path], start: int) -> None:
     manager, _ = manager_of(roots)
     with manager:
         log = new_log(manager, roots[0])
         log.update_high_watermark(log.log_end_offset)
-        log.maybe_increment_log_start_offset(31, StartOffsetReason.CLIENT_RECORD_DELETION)
+        log.maybe_increment_log_start_offset(start, StartOffsetReason.CLIENT_RECORD_DELETION)
         log.delete_old_segments()
         begin(manager, roots[1]).run()
-        moved = current(manager)
-        assert moved.log_start_offset == 31 and moved.log_end_offset == 90
+        moved, first = current(manager), start - start % 3
+        assert moved.log_start_offset == start and moved.log_end_offset == 90
         # The whole batch is there, as it was in the other directory.
-        assert int(moved.segments.base_offsets[0]) == 30
-        assert int.from_bytes(moved.read(31, 1).records[:8], "big") == 30
+        assert int(moved.segments.base_offsets[0]) == first
+        assert int.from_bytes(moved.read(start, 1).records[:8], "big") == first
         # At once: the records before it would be back after a crash.
-        assert entries(roots[1] / STARTS) == {N0: 31}
+        assert entries(roots[1] / STARTS) == {N0: start}
 
 
 def test_the_start_moves_on_meanwhile(roots: list[Path]) -> None:
