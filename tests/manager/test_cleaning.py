@@ -162,6 +162,7 @@ def test_a_directory_fails(roots: list[Path]) -> None:
         wait_for(lambda: manager.get_log(T0) is None)
         wait_for(cleaned(roots[1], 6, other))
         assert (roots[0] / CLEANER).read_bytes() == before and not failed.is_set()
+        assert manager._state.cleaning.cleaner.manager.all_cleaner_checkpoints() == {other: 6}
         with pytest.raises(UnknownTopicOrPartitionError):
             manager.compact(T0)
         with pytest.raises(KafkaStorageError):
