@@ -167,6 +167,18 @@ def test_a_copy_of_which_the_source_has_deleted_all(roots: list[Path]) -> None:
         assert moved.log_start_offset == second + 1 and bytes_.endswith(payload(moved))
 
 
+def test_a_copy_that_ends_where_its_source_begins_is_dropped(roots: list[Path]) -> None:
+    """It has nothing that may be read, and would take room until the next retention."""
+    manager, _ = manager_of(roots)
+    with manager:
+        source, future, mover = started_copy(manager, roots)
+        start = future.log_end_offset
+        source.update_high_watermark(source.log_end_offset)
+        source.maybe_increment_log_start_offset(start, StartOffsetReason.CLIENT_RECORD_DELETION)
+        assert mover.run() is MoveState.PROMOTED
+        assert int(current(manager).segments.base_offsets[0]) == start
+
+
 def test_where_a_moved_log_starts_is_durable_before_its_source_may_go(
         roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut right after the new log has its name: an operator keeps one of the two."""

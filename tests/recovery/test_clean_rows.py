@@ -176,6 +176,15 @@ def test_a_time_index_longer_than_the_settings_allow_is_no_row(golden: Path) -> 
         assert found.is_plain.tolist() == [fits]
 
 
+def test_a_log_without_a_recovery_point_is_recovered_from_0(golden: Path) -> None:
+    """LogManager.loadLog. Its first segment is its last one."""
+    name = parse_directory_name("dots.and_under-scores-0").topic_partition
+    found = CleanRows.read(str(golden / "real/clean"), [name], [SETTINGS], start_offsets={},
+                           recovery_points={}, high_watermarks={}, after_crash=True)
+    assert found.recovery_points.tolist() == [0]
+    assert found.is_plain.tolist() == [True]
+
+
 def test_the_metadata_log_is_no_row(golden: Path, tmp_path: Path) -> None:
     """The Raft layer opens it without any checkpoints."""
     root = Path(shutil.copytree(golden / "real/clean", tmp_path / "k"))

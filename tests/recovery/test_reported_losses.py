@@ -190,6 +190,15 @@ def test_a_log_that_ends_below_its_start_loses_all(tmp_path: Path) -> None:
                               "bytes": 3 * SIZE}
 
 
+def test_segments_without_batches_below_the_start_are_lost_from_the_first_on(
+        tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    written(root, {1: [], 2: []})
+    (root / "log-start-offset-checkpoint").write_text("0\n1\nt 0 7\n")
+    assert facts(found(root, "log-end-below-start"), "found", "offset", "records") == {
+        "found": 2, "offset": 1, "records": 0}
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_an_index_may_name_any_offset_of_a_wrapper(tmp_path: Path, magic: int) -> None:
     """The first brokers wrote its first one; its header holds the last."""

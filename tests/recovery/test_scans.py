@@ -100,6 +100,20 @@ def test_a_busy_pool_is_not_waited_for(extents: list[Extent]) -> None:
         assert [offsets(scans, extent) for extent in extents] == [all_of(n) for n in range(6)]
 
 
+def test_scans_that_no_caller_consumed_are_cancelled(extents: list[Extent]) -> None:
+    """Their log may be deleted next, and its disk is needed for others."""
+    submitted: list[Future[Any]] = []
+
+    class Pool(IdlePool):
+        def submit(self, job: Callable[[], Any], /) -> Future[Any]:
+            submitted.append(super().submit(job))
+            return submitted[-1]
+
+    with SegmentScans(Pool(), 2, chunk_bytes=10**6) as scans:
+        scans.expect(extents)
+    assert [one.cancelled() for one in submitted] == [True] * 6
+
+
 def test_a_caller_may_be_a_task_of_the_pool(extents: list[Extent]) -> None:
     with ThreadPoolExecutor(1) as pool:
         def job() -> list[int]:

@@ -120,6 +120,18 @@ def test_a_segment_that_is_an_object_again_has_the_same_indexes_open(tmp_path: P
     assert segment.offset_index.is_open and segment.max_seen == TimestampOffset(4, 1)
 
 
+def test_a_segment_that_is_added_has_the_sizes_of_its_indexes(tmp_path: Path) -> None:
+    """Of which one is missing."""
+    (tmp_path / f"{0:020d}.log").touch()
+    segments = LoadedSegments(RealDisk(str(tmp_path)), LogConfig(),
+                              check_partition(str(tmp_path), LoadLevel.KAFKA).segments)
+    for base, suffix in ((0, "index"), (3, "timeindex")):
+        (tmp_path / f"{base:020d}.{suffix}").write_bytes(bytes(24))
+        segments.add(SegmentFiles(RealDisk(str(tmp_path)), base, LogConfig()))
+    assert segments.index_size.tolist() == [24, -1]
+    assert segments.time_index_size.tolist() == [-1, 24]
+
+
 def test_a_truncation_cuts_all_indexes(tmp_path: Path) -> None:
     """LogSegment.truncateTo: an aborted transaction that comes later must not stay."""
     stays, goes = AbortedTxn(7, 0, 4, 5), AbortedTxn(8, 2, 9, 10)
