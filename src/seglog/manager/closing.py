@@ -64,8 +64,6 @@ def _flush(logs: UnopenedLogs, directory: LogDirectory, channel: LogDirFailureCh
 
 def _close(log: UnifiedLog, directory: LogDirectory, channel: LogDirFailureChannel) -> None:
     key = log.topic_partition
-    if log.deferred_checks is not None:
-        log.deferred_checks.stop()
     with log.lock:
         with channel.guard(directory.path, f"Error while flushing log for {key} in dir "
                                            f"{directory.path} with offset {log.log_end_offset}"):

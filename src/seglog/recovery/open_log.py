@@ -84,18 +84,16 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
 def _loaded(loader: LogLoader, outcome: LoadOutcome,
             read_topic_id: Callable[[], uuid.UUID | None]) -> LoadedState:
     """The state without the loader, which is released."""
-    inputs, segments = loader.inputs, loader.segments
-    local_start = max(outcome.log_start_offset, int(segments.base_offsets[0]))
-    start = outcome.log_start_offset if inputs.is_remote else local_start
+    inputs, segments, start = loader.inputs, loader.segments, outcome.log_start_offset
+    local_start = max(start, int(segments.base_offsets[0]))
     unstable = first_unstable_offset(loader.producers.state, segments, start,
                                      outcome.log_end_offset)
     files = LogFiles(inputs.topic_partition, segments, loader.removed, partial(
         _repair, inputs, segments, loader.snapshots, loader.epochs, loader.report,
         loader.removed))
     return LoadedState(
-        inputs, files, loader.epochs, loader.producers, start, local_start,
-        outcome.log_start_offset, max(outcome.recovery_point, local_start),
-        outcome.log_end_offset, unstable,
+        inputs, files, loader.epochs, loader.producers, start, local_start, start,
+        max(outcome.recovery_point, local_start), outcome.log_end_offset, unstable,
         read_topic_id())  # last, as in Kafka: either may end the load
 
 

@@ -166,7 +166,6 @@ class _Splitting:
 
     def _begin(self, base_offset: int, batch: np.void) -> None:
         start = int(batch["position"])
-        self.is_full = False
         self.pieces.append(_Piece(base_offset, start, start, IndexRebuild(
             base_offset, start, interval_bytes=self.config.index_interval_bytes,
             index_bytes=self.config.segment_index_bytes)))
