@@ -293,4 +293,5 @@ def test_a_checkpoint_that_cannot_be_read(world: World, content: str, is_offline
     world.done("t-0", 3)
     assert world.manager.all_cleaner_checkpoints() == ({} if is_offline else {KEY: 3})
     assert (path.read_text() == content) == is_offline
+    assert world.channel.has_offline_log_dir(log.parent_dir) == is_offline
     assert log.log_end_offset == 3

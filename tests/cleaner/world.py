@@ -44,8 +44,9 @@ class World:
 
     def __init__(self, home: Path) -> None:
         self.home, self.logs = home, Logs()
-        channel = LogDirFailureChannel()
-        self.dirs = [LogDirectory(str(home / name), None, channel) for name in ("one", "two")]
+        self.channel = LogDirFailureChannel()
+        self.dirs = [LogDirectory(str(home / name), None, self.channel)
+                     for name in ("one", "two")]
         for one in self.dirs:
             Path(one.path).mkdir()
         self.manager = LogCleanerManager(self.dirs, self.logs)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import seglog
-from seglog.errors import UnexpectedAppendOffsetError
+from seglog.errors import DuplicatePartitionError, UnexpectedAppendOffsetError
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
@@ -20,7 +23,7 @@ from tests.cleaner.support import append, records, roll
 from tests.manager.compacting import COMPACT, T0, manager_of as compacting
 from tests.manager.moving import N0, begin, current, manager_of, new_log
 from tests.manager.records import batch, fill, payload
-from tests.manager.support import make_dir
+from tests.manager.support import directories, make_dir
 
 
 @pytest.fixture
@@ -250,3 +253,60 @@ def test_a_copy_that_is_told_to_replace_its_source_gets_its_high_watermark(roots
         manager.replace_current_with_future_log(N0)
         assert current(manager) is future
         assert future.high_watermark == future.log_end_offset - 1
+
+
+KILLED = """
+import os, sys, uuid
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, {here!r})
+from tests.manager import moving as moves
+roots, die_at = [Path(path) for path in sys.argv[2:]], int(sys.argv[1])
+manager, _ = moves.manager_of(roots)
+manager.startup()
+log = moves.new_log(manager, roots[0], 20)
+log.flush(True)
+manager.checkpoint_log_recovery_offsets()
+mover = moves.begin(manager, roots[1])
+calls, rename = [0], os.rename
+def counted(*args, **how):
+    calls[0] += 1
+    if calls[0] == die_at:
+        os.kill(os.getpid(), 9)
+    rename(*args, **how)
+os.rename = os.replace = counted
+mover.run()
+sys.exit(calls[0])
+"""
+
+
+def killed_move(roots: list[Path], die_at: int) -> int:
+    """The end of a process that moves new-0 from k1 to k2, killed at the n-th rename of a file
+    or directory."""
+    here = str(Path(__file__).resolve().parents[2])
+    return subprocess.run([sys.executable, "-c", KILLED.format(here=here), str(die_at),
+                           *map(str, roots)], check=False, timeout=600).returncode
+
+
+@pytest.mark.judge
+def test_killed_at_any_rename(tmp_path: Path) -> None:
+    """The partition is whole afterwards in one directory, or, between the two renames, in two."""
+    renames = killed_move([make_dir(tmp_path / "whole" / name, []) for name in ("k1", "k2")], 0)
+    assert renames >= 2
+    duplicates = 0
+    for die_at in sorted({1, renames, *random.Random(5).sample(range(1, renames + 1),
+                                                                min(renames, 6))}):
+        roots = [make_dir(tmp_path / f"{die_at}" / name, []) for name in ("k1", "k2")]
+        assert killed_move(roots, die_at) == -9
+        try:
+            with manager_of(roots)[0] as manager:
+                log = current(manager)
+                assert log.log_end_offset == 60 and len(payload(log)) == log.size
+                mover = manager.resume_move(N0)
+                if mover is not None:
+                    mover.run()
+                    assert current(manager).log_end_offset == 60
+        except DuplicatePartitionError:
+            assert directories(roots[0]) == ["new-0"] == directories(roots[1])
+            duplicates += 1
+    assert duplicates >= 1

@@ -410,4 +410,6 @@ def test_managers_that_share_a_scheduler(tmp_path: Path) -> None:
         with second:
             assert second.is_running
         assert scheduler.is_started and "kafka-log-retention" in scheduler.pending_tasks
+        seglog.LogManager(tmp_path / "k3", scheduler=scheduler).shutdown()
+        assert scheduler.is_started, "also after one that never started"
     assert not scheduler.is_started

@@ -18,6 +18,7 @@ from seglog.cli.main import main
 from seglog.cli.recover import RecoverySettings, dry_run
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import SeglogError
+from seglog.recovery import directory_load
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.clean_rows import CleanRows, is_clean_candidate
 from seglog.storage.paths import parse_directory_name
@@ -183,6 +184,22 @@ def test_a_log_without_a_recovery_point_is_recovered_from_0(golden: Path) -> Non
                            recovery_points={}, high_watermarks={}, after_crash=True)
     assert found.recovery_points.tolist() == [0]
     assert found.is_plain.tolist() == [True]
+
+
+def test_reports_of_rows_are_equal_to_any_sequence_of_them(golden: Path) -> None:
+    with seglog.open_data_dir(golden / "real/clean") as data:
+        found = data.report.partitions
+        assert len(data._result.rows) > 1
+    for same in (found[:], list(found), tuple(found)):
+        assert found == same
+    assert found != found[1:] and found != 5 and hash(found) == hash(found[:])
+
+
+def test_partitions_that_are_read_in_parts_are_all_rows(
+        golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_load, "PART_PARTITIONS", 2)
+    with seglog.open_data_dir(golden / "real/clean") as data:
+        assert len(data._result.rows) > 4
 
 
 def test_the_metadata_log_is_no_row(golden: Path, tmp_path: Path) -> None:

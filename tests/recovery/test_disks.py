@@ -93,6 +93,16 @@ def test_a_dry_run_says_what_stands_in_the_place_of_a_file(
     assert heard(path, inputs, RealDisk(str(path))) == dry
 
 
+@pytest.mark.parametrize("disk", [RealDisk, OverlayDisk])
+def test_a_rename_replaces_no_directory(tmp_path: Path, disk: Callable[[str], Disk]) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(KafkaStorageError) as caught:
+        disk(str(tmp_path)).rename("file", "directory")
+    assert (caught.value.errno, caught.value.filename) == (
+        errno.EISDIR, str(tmp_path / "directory"))
+
+
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])
 def test_a_directory_in_the_place_of_an_index_is_named(tmp_path: Path, suffix: str) -> None:
     """Before the load changes anything."""

@@ -26,6 +26,7 @@ from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.partition_plan import PartitionPlan, check_listing
 from seglog.recovery.scans import Extent, SegmentScans
+from seglog.storage.producer_state import encode_snapshot
 from seglog.storage.txn_entries import encode_entries
 from tests.log.test_fast_path import batch
 from tests.recovery.test_disks import Ears
@@ -67,6 +68,7 @@ def test_a_split_replaces_the_segment_by_those_of_its_batches(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, first: int) -> None:
     """LogLoader.recoverLog; the old segment stays only where a new one has its base offset."""
     path = written(tmp_path / "t-0", {10: at(first) + at(first + FAR)})
+    (path / name(10, ".snapshot")).write_bytes(encode_snapshot([]))
     log = load(path)
     bases = [first, first + FAR]
     assert log.segments.base_offsets.tolist() == bases
@@ -76,7 +78,9 @@ def test_a_split_replaces_the_segment_by_those_of_its_batches(
     assert names(path, ".log.deleted") == [name(10, ".log.deleted")]
     with caplog.at_level("INFO", "seglog.UnifiedLog"):
         log.delete_removed()
-    assert f"Deleted log {path / name(10, '.log.deleted')}." in caplog.messages
+    assert sorted(caplog.messages) == [  # Kafka does not tell snapshots
+        f"Deleted {what} {path / name(10, suffix)}.deleted." for suffix, what in (
+            (".log", "log"), (".index", "offset index"), (".timeindex", "time index"))]
     assert not names(path, ".deleted") and log.log_end_offset == first + FAR + 1
     log.close()
 
@@ -260,8 +264,9 @@ def test_a_log_that_is_closed_has_a_snapshot_at_its_end(tmp_path: Path) -> None:
     path = written(tmp_path / "t-0", {0: at(0)})
     log = load(path)
     log.producers.map_end_offset += 1
-    log.close()
-    assert name(2, ".snapshot") in names(path, ".snapshot")
+    with syncs() as synced:
+        log.close()
+    assert name(2, ".snapshot") in {file.name for file, _ in synced} & {*names(path, ".snapshot")}
 
 
 def test_a_segment_that_is_recovered_later_tells_its_leader_epochs(tmp_path: Path) -> None:
@@ -466,6 +471,13 @@ def test_only_an_unclean_log_is_recovered(tmp_path: Path, clean: bool) -> None:
     path = written(tmp_path / "t-0", {0: at(0) + damaged})
     load_log(str(path), inputs(clean=clean)).close()
     assert (path / name(0, ".log")).stat().st_size == len(at(0)) + clean * len(damaged)
+
+
+def test_a_segment_at_the_largest_offset_is_not_recovered(tmp_path: Path) -> None:
+    """LogLoader.recoverLog asks for those below Long.MAX_VALUE."""
+    path = written(tmp_path / "t-0", {0: at(0), OFFSET_MAX: at(1) + b"x"})
+    load(path).close()
+    assert (path / name(OFFSET_MAX, ".log")).read_bytes() == at(1) + b"x"
 
 
 def test_a_segment_whose_name_comes_first_is_recovered_without_those_below_it(

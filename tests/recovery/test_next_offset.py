@@ -93,6 +93,15 @@ def test_a_header_that_ends_after_the_file_is_not_whole(tmp_path: Path, is_slice
         f"file={path}, start=0, end={end if is_slice else 2**31 - 1})")
 
 
+def test_a_batch_of_fewer_bytes_than_its_header_is_one_batch(tmp_path: Path) -> None:
+    """Kafka reads the rest of the header from the bytes that follow."""
+    one, path = batch(2), str(tmp_path / f"{0:020d}.log")
+    Path(path).write_bytes(one + SHORT + one)
+    with opened_log(path) as fd:
+        found = list(whole_headers(fd, path, 0, 2 * len(one) + len(SHORT)))
+    assert [rows["base_offset"].tolist() for rows in found] == [[0], [2], [0]]
+
+
 def test_a_log_that_was_read_is_closed(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020d}.log"
     path.touch()

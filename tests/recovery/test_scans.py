@@ -100,6 +100,21 @@ def test_a_busy_pool_is_not_waited_for(extents: list[Extent]) -> None:
         assert [offsets(scans, extent) for extent in extents] == [all_of(n) for n in range(6)]
 
 
+@pytest.mark.parametrize("chunk_bytes", [60, 300])
+def test_a_batch_may_be_larger_than_a_piece(extents: list[Extent], chunk_bytes: int) -> None:
+    with ThreadPoolExecutor(2) as pool, SegmentScans(pool, 2, chunk_bytes=chunk_bytes) as scans:
+        scans.expect(extents[:2])
+        assert [offsets(scans, extents[number]) for number in range(2)] == [all_of(0), all_of(1)]
+
+
+def test_no_batch_is_scanned_twice(extents: list[Extent], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces that were cut inside a batch begin with the next one."""
+    with ThreadPoolExecutor(2) as pool, SegmentScans(pool, 2, chunk_bytes=700) as scans:
+        monkeypatch.setattr("seglog.recovery.scans.scan_chunks", None)
+        scans.expect(extents)
+        assert [offsets(scans, extent) for extent in extents] == [all_of(n) for n in range(6)]
+
+
 def test_scans_that_no_caller_consumed_are_cancelled(extents: list[Extent]) -> None:
     """Their log may be deleted next, and its disk is needed for others."""
     submitted: list[Future[Any]] = []
@@ -111,7 +126,8 @@ def test_scans_that_no_caller_consumed_are_cancelled(extents: list[Extent]) -> N
 
     with SegmentScans(Pool(), 2, chunk_bytes=10**6) as scans:
         scans.expect(extents)
-    assert [one.cancelled() for one in submitted] == [True] * 6
+        assert offsets(scans, extents[1]) == all_of(1)
+    assert len(submitted) == 6 and all(one.cancelled() for one in submitted)
 
 
 def test_a_caller_may_be_a_task_of_the_pool(extents: list[Extent]) -> None:

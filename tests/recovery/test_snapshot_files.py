@@ -70,7 +70,8 @@ def test_a_snapshot_stays_at_the_base_of_a_segment_and_above_all(
         assert [snapshots.latest_below(offset) for offset in (0, 1, 30, 31)] == [0, 0, 0, 30]
 
 
-def test_the_snapshot_of_a_removed_segment_is_renamed_and_forgotten(tmp_path: Path) -> None:
+def test_the_snapshot_of_a_removed_segment_is_renamed_and_forgotten(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """ProducerStateManager.removeAndMarkSnapshotForDeletion, during a load."""
     names, listed = SnapshotNames(), SnapshotNames()
     for offset in (10, 20):
@@ -78,7 +79,9 @@ def test_the_snapshot_of_a_removed_segment_is_renamed_and_forgotten(tmp_path: Pa
         names.add(offset, snapshot_name(offset))
         (tmp_path / snapshot_name(offset)).touch()
     snapshots = Snapshots(RealDisk(str(tmp_path)), names, listed, lambda found: None)
-    assert snapshots.retire([20, 30]) == [snapshot_name(20) + ".deleted"]
+    with caplog.at_level("INFO"):
+        assert snapshots.retire([20, 30]) == [snapshot_name(20) + ".deleted"]
+        assert snapshots.retire([20]) == [] == caplog.messages
     assert [*snapshots.offsets] == [10]
     assert {path.name for path in tmp_path.iterdir()} == {
         snapshot_name(10), snapshot_name(20) + ".deleted"}

@@ -112,6 +112,17 @@ def test_the_end_of_a_chunk_is_found_before_its_batches_are_read(
         assert caught.value.kafka_error == expected
 
 
+def test_a_batch_that_ends_before_it_begins_fits_no_segment(tmp_path: Path) -> None:
+    """LogLoader.splitOverflowedSegment, which appends nothing of it."""
+    backwards = bytearray(of_size(at(5), 42))
+    backwards[23:27] = b"\xff" * 4  # the last offset's delta
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(backwards + at(FAR))
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    with pytest.raises(LoaderFailure) as caught:
+        write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
+    assert caught.value.kafka_error == "IllegalStateException"
+
+
 UNREADABLE, FOLLOWING, WRONG = of_size(at(1), 42), at(9), of_size(at(10), 20)
 FULL = len(at(0)) + len(UNREADABLE)  # a chunk is shorter
 

@@ -79,6 +79,21 @@ def test_the_entries_of_a_transaction_index_end_ever_later(
         f"than current last offset {last} of index index")
 
 
+def test_an_entry_of_a_transaction_index_ends_after_the_one_before_it(tmp_path: Path) -> None:
+    """Not only after the first of its chunk."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join(map(oracle.encode, (
+        *(data(producer, producer, True) for producer in (1, 2, 3)),
+        *(control(offset, producer, bytes(4), bytes(6))
+          for offset, producer in ((5, 1), (9, 2), (7, 3)))))))
+    with open(path, "rb") as file:
+        batches = scan_file(file.fileno(), 0, path.stat().st_size).batches
+        folded = fold_batches(ProducerState(TopicPartition("t", 0), 0), batches, file.fileno(),
+                              str(path), txn_index="index")
+    assert [one.last_offset for one in folded.aborted] == [5, 9]
+    assert folded.failed_at == int(batches["position"][5])
+
+
 @pytest.mark.parametrize(("last", "accepted"), [(9, False), (10, True), (11, True)])
 def test_kafka_accepts_entries_that_do_not_rise_from_the_base_offset_on(
         tmp_path: Path, last: int, accepted: bool) -> None:

@@ -36,6 +36,22 @@ def test_a_file_of_a_partition_that_cannot_be_read_is_named(tmp_path: Path, file
     assert found["file-kind"].found == "a directory"
 
 
+@pytest.mark.parametrize("file", ["meta.properties", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize(("is_link", "code"), [(True, "file-kind"), (False, "file-unreadable")])
+def test_a_file_of_the_directory_that_cannot_be_read_is_named(
+        tmp_path: Path, file: str, is_link: bool, code: str) -> None:
+    partition(data_dir(tmp_path / "k"), "t-0")
+    path = tmp_path / "k" / file
+    path.unlink(missing_ok=True)
+    if is_link:
+        path.symlink_to("elsewhere")
+    else:
+        path.mkdir()
+    report = load_directory(str(tmp_path / "k"), LoadOptions()).report
+    assert [(one.code, one.directory) for one in report.findings if one.file == file] == [
+        (code, None)]
+
+
 def test_a_partition_that_cannot_be_listed_is_not_left_out(tmp_path: Path) -> None:
     """A reader of the topic would miss its records and not know."""
     root = tmp_path / "data"
