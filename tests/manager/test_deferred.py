@@ -239,6 +239,17 @@ def test_many_readers_and_a_new_leader(root: Path, monkeypatch: pytest.MonkeyPat
         assert all(file_of(root, base).exists() for base in bases)
 
 
+def test_a_segment_that_the_load_swapped_in_is_not_checked_again(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the last one."""
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    file_of(root, bases[-1], ".log").rename(file_of(root, bases[-1], ".log.swap"))
+    with seglog.LogManager([root], config=config()) as manager:
+        for future in manager.on_become_leader([A0]):
+            future.result(120)
+    assert checks.seen.keys() == {*bases[:-1]}
+
+
 def test_a_missing_time_index_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bases = bases_of(root)
     file_of(root, bases[3], ".timeindex").unlink()

@@ -41,6 +41,13 @@ def test_a_segment_below_0(tmp_path: Path, base: int, found: int) -> None:
     assert (check.batch_count, check.next_offset) == (1, 4)
 
 
+def test_a_segment_without_bytes_is_sound(tmp_path: Path) -> None:
+    log = tmp_path / "whole.log"
+    log.touch()
+    check = verify_extent(Extent(str(log), 0, 0), 7, "t-0")
+    assert (check.findings, check.size, check.next_offset) == ([], 0, None)
+
+
 def test_a_message_of_an_old_format_is_a_record(tmp_path: Path) -> None:
     log = tmp_path / "whole.log"
     messages = [legacy.Message(offset, 1, None, b"v", 1000) for offset in range(5)]

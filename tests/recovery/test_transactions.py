@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,16 @@ import pytest
 import seglog
 from seglog._native.batch import scan_file
 from seglog.config import LogConfig
+from seglog.errors import LogLoadError
 from seglog.model import AbortedTxn, TopicPartition
+from seglog.recovery.open_log import load_log
 from seglog.recovery.producer_folding import fold_batches
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.segment_recovery import RecoveryFailure, recover_extent
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.txn_entries import encode_entries
 from tests.oracle import batch as oracle
-from tests.recovery.test_log_loader import load, written
+from tests.recovery.test_log_loader import inputs, load, written
 
 
 def data(offset: int, producer_id: int, transactional: bool) -> oracle.Batch:
@@ -115,6 +118,26 @@ def test_records_are_stable_up_to_the_batch_of_an_open_transaction(tmp_path: Pat
     log = load(path)
     assert (log.log_end_offset, log.first_unstable_offset) == (3, 1)
     log.close()
+
+
+def test_an_open_transaction_is_unstable_from_the_batch_in_which_the_log_starts(
+        tmp_path: Path) -> None:
+    """LogSegment.read, which UnifiedLog.maybeIncrementFirstUnstableOffset asks."""
+    records = [oracle.Record(offset, 1000, b"k", b"v") for offset in (1, 2, 3)]
+    path = written(tmp_path / "t-0", {0: oracle.encode(data(0, 8, False)) + oracle.encode(replace(
+        data(1, 7, True), last_offset_delta=2, records=records))})
+    log = load_log(str(path), replace(inputs(), log_start_offset=2))
+    assert (log.log_start_offset, log.log_end_offset, log.first_unstable_offset) == (2, 4, 1)
+    log.close()
+
+
+def test_the_epochs_of_a_recovery_that_is_abandoned_stay(tmp_path: Path) -> None:
+    """LogSegment.recover assigns each as it goes."""
+    path = written(tmp_path / "t-0", {0: b"".join(oracle.encode(
+        replace(one, partition_leader_epoch=5)) for one in [*BEGUN, data(2, 7, False)])})
+    with pytest.raises(LogLoadError):
+        load(path)
+    assert (path / "leader-epoch-checkpoint").read_text() == "0\n1\n5 0\n"
 
 
 def test_a_recovery_ends_at_the_same_batch_however_it_is_read(tmp_path: Path) -> None:

@@ -7,17 +7,19 @@ import errno
 import os
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import seglog
 from seglog.errors import KafkaStorageError
-from seglog.recovery import overlay, partition_plan, snapshot_files
+from seglog.recovery import overlay, partition_plan, segment_files, snapshot_files
 from seglog.recovery.findings import Severity
+from seglog.recovery.loader_failures import FileVanished
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.scans import Extent
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX
+from tests.log.test_fast_path import batch
 from tests.recovery.test_load import LEVELS, codes, data_dir, name, only, partition
 from tests.support.users import without_rights
 
@@ -84,6 +86,23 @@ def test_a_partition_that_cannot_be_checked_is_named(
     monkeypatch.setattr(partition_plan, "check_segments", fail)
     report = load_directory(str(root), LoadOptions()).report
     assert [one.directory for one in report.findings if one.code == code] == ["t-0"]
+
+
+def test_a_log_that_vanishes_before_its_end_is_read_is_named(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker deletes a segment while its directory is loaded."""
+    path = partition(data_dir(tmp_path / "k"), "t-0")
+    (path / name(0, ".log")).write_bytes(batch(2))
+    (path / "foreign").touch()  # so that it is no row
+
+    def vanished(path: str) -> NoReturn:
+        raise FileVanished(Path(path).name)
+
+    monkeypatch.setattr(segment_files, "opened_log", vanished)
+    report = load_directory(str(tmp_path / "k"), LoadOptions()).report
+    found = only(report, "file-missing")
+    assert (found.directory, found.file) == ("t-0", name(0, ".log"))
+    assert [one.log_end_offset for one in report.partitions] == [None]
 
 
 @pytest.mark.parametrize("level", LEVELS)
