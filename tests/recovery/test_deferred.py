@@ -300,6 +300,28 @@ def test_a_thread_with_the_logs_lock_waits_for_no_other(damaged: Sequence[int]) 
     assert sound == set(damaged)
 
 
+def test_what_a_thread_with_the_logs_lock_has_repaired_is_repaired_once() -> None:
+    """The thread that found the damage was still checking the segments before it."""
+    begun, released, recovered = threading.Event(), threading.Event(), list[int]()
+
+    def check(start: int, stop: int) -> list[int]:
+        if start == 0 and threading.current_thread() is finder:
+            begun.set()
+            assert released.wait(120)
+        return [row for row in range(start, stop) if row == 3]
+
+    checks = DeferredChecks(
+        np.arange(8, dtype=np.int64) * 10, np.zeros(8, np.bool_), check, recovered.extend,
+        holds_lock=lambda: threading.current_thread() is not finder)
+    finder = threading.Thread(target=checks.ensure_offset, args=(30,), daemon=True)
+    finder.start()
+    assert begun.wait(120)
+    checks.ensure_offset(30)
+    released.set()
+    finder.join(120)
+    assert not finder.is_alive() and recovered == [3]
+
+
 def test_a_thread_with_the_logs_lock_checks_nothing_after_stop() -> None:
     checked: list[int] = []
 

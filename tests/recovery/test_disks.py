@@ -315,7 +315,8 @@ def test_a_disk_that_has_looked_says_what_one_says_that_has_not(tmp_path: Path, 
             disks[0].look(names[:3], names[3:])
         one, two = both(rng.choice(changes))
         assert one == two
-        for question in (lambda disk: disk.size(name), lambda disk: disk.read(name, 3, 5)):
+        for question in (lambda disk: disk.size(name), lambda disk: disk.read(name, 3, 5),
+                         lambda disk: disk.size(other)):
             one, two = both(question)
             assert one == two
     assert files_of(tmp_path / "looks") == files_of(tmp_path / "asks")
@@ -353,6 +354,13 @@ def test_files_to_sync_are_closed_if_one_cannot_be_opened(
     assert caught.value.errno == errno.ELOOP
     assert [path for path, _ in here] == [str(tmp_path / "a"), str(tmp_path / "b")]
     assert {fd for _, fd in here} <= set(closed)
+
+
+@pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
+def test_a_file_that_is_empty_or_not_there_has_no_bytes(
+        tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
+    (tmp_path / "empty").touch()
+    assert [disk_of(str(tmp_path)).extent(name).size for name in ("empty", "none")] == [0, 0]
 
 
 @pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])

@@ -17,7 +17,7 @@ from seglog.cli.main import main
 from seglog.storage import ownership
 from seglog.storage.textfile import replace_file
 from tests.support.effort import how_many, quick_each
-from tests.support.users import make_reachable
+from tests.support.users import acting_as, make_reachable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
 Copy = Callable[[str], Path]
@@ -160,6 +160,14 @@ def test_a_new_data_directory_belongs_to_who_has_the_one_above(tmp_path: Path) -
     with seglog.open(home / "mine" / "t-0") as log:
         log.append(b"x")
     assert {owner[:2] for owner in owners(home / "mine").values()} == {(0, 0)}
+
+
+def test_a_new_data_directory_that_cannot_be_given_away_is_no_reason_to_give_those_beside_it(
+        tmp_path: Path) -> None:
+    give(tmp_path, directories=0o777)
+    with acting_as(USER + 1), seglog.LogManager(tmp_path / "k"):
+        pass
+    assert ownership.chown_command(tmp_path) is None
 
 
 def test_what_is_replaced_keeps_owner_and_mode_also_in_ones_own_directory(tmp_path: Path) -> None:
