@@ -107,6 +107,16 @@ def test_a_new_log_works_and_is_there_at_the_next_start(
         assert again.high_watermark == end - 4
 
 
+def test_a_directory_with_the_future_log_is_not_preferred_again(roots: list[Path]) -> None:
+    """LogManager.maybeUpdatePreferredLogDir."""
+    with seglog.LogManager(roots) as manager:
+        assert manager.alter_replica_log_dir(B0, roots[0]) is not None
+        manager.maybe_update_preferred_log_dir(B0, roots[0])
+        manager.async_delete(B0, is_future=True)
+        manager.async_delete(B0)
+        assert manager.get_or_create_log(B0).parent_dir == str(roots[1]), "which has fewer logs"
+
+
 def test_a_preferred_directory(roots: list[Path]) -> None:
     with seglog.LogManager(roots) as manager:
         manager.maybe_update_preferred_log_dir(D0, roots[0])

@@ -256,13 +256,15 @@ def test_with_threads(root: Path) -> None:
     assert not scheduler.is_started and not scheduler.pending_tasks
 
 
-def test_a_shutdown_waits_for_a_check_that_has_begun(root: Path,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("owner", "task"), [
+    ("_deletion", "delete_logs"), ("_tasks", "flush_dirty_logs")])
+def test_a_shutdown_waits_for_a_task_that_has_begun(
+        root: Path, monkeypatch: pytest.MonkeyPatch, owner: str, task: str) -> None:
     scheduler, begun, may_end = Scheduler(2), threading.Event(), threading.Event()
     scheduler.startup()  # another's, which no manager stops
     config = seglog.config.BrokerConfig.from_properties({"log.initial.task.delay.ms": "0"})
     manager = seglog.LogManager([root], config=config, scheduler=scheduler)
-    monkeypatch.setattr(manager._deletion, "delete_logs",
+    monkeypatch.setattr(getattr(manager, owner), task,
                         lambda: (begun.set(), may_end.wait(60), 1000)[-1])
     manager.startup()
     assert begun.wait(60)
@@ -272,7 +274,7 @@ def test_a_shutdown_waits_for_a_check_that_has_begun(root: Path,
     assert ends.is_alive()
     may_end.set()
     ends.join(60)
-    assert not ends.is_alive() and "kafka-delete-logs" not in scheduler.pending_tasks
+    assert not ends.is_alive() and not scheduler.pending_tasks
     scheduler.shutdown()
 
 

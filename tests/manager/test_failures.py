@@ -196,7 +196,8 @@ def test_a_shutdown_waits_for_the_listener(roots: list[Path]) -> None:
     assert ended and not shutdown.is_alive()
 
 
-def test_a_path_that_is_a_file_or_has_a_nul(tmp_path: Path) -> None:
+def test_a_path_that_is_a_file_or_has_a_nul(tmp_path: Path,
+                                            caplog: pytest.LogCaptureFixture) -> None:
     root = make_dir(tmp_path / "k1", ["a-0"])
     (tmp_path / "file").write_text("x")
     odd = [str(tmp_path / "file"), str(tmp_path / "file" / "below"), str(tmp_path / "nul\0byte")]
@@ -204,6 +205,8 @@ def test_a_path_that_is_a_file_or_has_a_nul(tmp_path: Path) -> None:
         assert manager.offline_log_dirs == odd and manager.live_log_dirs == [str(root)]
     with pytest.raises(AllLogDirsFailedError, match="none of the specified log dirs from"):
         seglog.LogManager(odd)
+    assert caplog.records[-1].levelno == logging.CRITICAL
+    assert "none of the specified log dirs from" in caplog.messages[-1]
 
 
 def test_a_directory_that_cannot_be_listed_is_not_empty(

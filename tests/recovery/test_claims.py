@@ -86,6 +86,14 @@ def test_a_torn_batch(tmp_path: Path) -> None:
     assert str(Claims(1, 2)) == "up to 2 records in 1 batch", "of which no offset is known"
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_batch_after_a_few_wrong_bytes_is_found(tmp_path: Path, size: int) -> None:
+    log = Log()
+    log.add(batch(BASE, 3, random.Random(1)), 3)
+    assert log.claims(tmp_path / "log", 0, b"\x7f" * size + log.data) == Claims(
+        1, 3, BASE, BASE + 2, size)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_headers_that_are_whole_tell_everything(tmp_path: Path, seed: int) -> None:
     """Bad CRCs, also of those behind the first; a tail torn anywhere behind its header."""

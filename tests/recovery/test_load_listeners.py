@@ -13,6 +13,7 @@ import seglog
 from seglog._native.scan import list_partition
 from seglog.recovery import partition_plan
 from seglog.recovery.callbacks import NullListener
+from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.findings import Finding
 from seglog.recovery.load_progress import LogProgress
 from seglog.recovery.load_report import LoadReport, PartitionReport
@@ -79,6 +80,13 @@ def test_the_checks_of_a_log_tell_their_progress(
     plan = loading.check(list_partition(str(path)), lambda count, thread: told.append(count))
     loading.close()
     assert told == [2, 2, 1] and len(plan.segments) == 5
+
+
+def test_threads_that_ended_during_a_load_count(tmp_path: Path) -> None:
+    """Their number was reduced meanwhile."""
+    with DirectoryLoad(str(tmp_path), LoadLevel.KAFKA, NullListener(), 2) as loads:
+        loads.count_segments(3, 5)
+        assert loads.report(True).thread_segments == (0, 0, 0, 5)
 
 
 def test_the_progress_of_a_log(tmp_path: Path) -> None:

@@ -10,16 +10,28 @@ from seglog.model import TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.loading_producers import LoadingProducers, rebuild_producers
+from seglog.recovery.open_log import load_log
 from seglog.recovery.partition_plan import LoadLevel, check_partition
 from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
 from tests.log.test_fast_path import batch
-from tests.recovery.test_log_loader import CONFIG, written
+from tests.recovery.test_disks import Ears
+from tests.recovery.test_log_loader import CONFIG, at, inputs, written
 
 
 def sent(*offsets: int) -> bytes:
     """A batch of two records at each offset, by the producer of that number."""
     return b"".join(offset.to_bytes(8, "big") + batch(2, producer=offset, sequence=0)[8:]
                     for offset in offsets)
+
+
+@pytest.mark.parametrize(("last", "found"), [(b"", set()), (sent(2), {"snapshot-missing"})])
+def test_a_missing_snapshot_is_one_of_the_last_segment(
+        tmp_path: Path, last: bytes, found: set[str]) -> None:
+    """A clean shutdown writes none for a segment that begins without producers."""
+    path = written(tmp_path / "t-0", {0: sent(0), 2: last or at(2)})
+    ears = Ears()
+    load_log(str(path), inputs(clean=True), listener=ears).close()
+    assert {one.code for one in ears.found} == found
 
 
 def producers(path: Path, start: int, end: int, limit: int | None) -> list[int]:

@@ -266,6 +266,7 @@ def test_a_log_that_is_closed_has_a_snapshot_at_its_end(tmp_path: Path) -> None:
     log.producers.map_end_offset += 1
     with syncs() as synced:
         log.close()
+    assert log.segments.held == []
     assert name(2, ".snapshot") in {file.name for file, _ in synced} & {*names(path, ".snapshot")}
 
 

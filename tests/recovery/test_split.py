@@ -116,9 +116,12 @@ def test_a_batch_that_ends_before_it_begins_fits_no_segment(tmp_path: Path) -> N
     """LogLoader.splitOverflowedSegment, which appends nothing of it."""
     backwards = bytearray(of_size(at(5), 42))
     backwards[23:27] = b"\xff" * 4  # the last offset's delta
-    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(backwards + at(FAR))
-    disk, config = RealDisk(str(tmp_path)), LogConfig()
-    with pytest.raises(LoaderFailure) as caught:
+    whole, one = file_name(7, FileKind.LOG), len(at(7))
+    (tmp_path / whole).write_bytes(at(7) + at(0) + at(FAR) + backwards + at(FAR))
+    disk, config = OverlayDisk(str(tmp_path)), LogConfig()
+    disk.copy(whole, one, (tmp_path / whole).stat().st_size, file_name(0, FileKind.LOG))
+    with pytest.raises(LoaderFailure, match=f"Failed to append records from position {2 * one} in"
+                       ) as caught:
         write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
     assert caught.value.kafka_error == "IllegalStateException"
 
