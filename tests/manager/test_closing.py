@@ -50,6 +50,16 @@ def test_a_shutdown_waits_for_a_log_that_is_being_created(
         fill(made[0], 1)
 
 
+def test_threads_that_close_logs_have_the_name_of_kafkas(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    names, close = set[str](), UnifiedLog.close
+    monkeypatch.setattr(UnifiedLog, "close", lambda log: (
+        names.add(threading.current_thread().name), close(log)))
+    with seglog.LogManager(roots) as manager:
+        new_log(manager, roots[0])
+    assert names == {f"log-closing-{roots[0]}"}
+
+
 #: Changes that began just before the end, and come to the lock after it.
 LATE: dict[str, Callable[[Any], object]] = {
     "create": lambda manager: manager._creation.get_or_create(N0, True, False, None, None),

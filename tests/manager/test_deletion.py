@@ -49,7 +49,7 @@ def test_a_log_goes_in_two_steps(root: Path, caplog: pytest.LogCaptureFixture) -
         time.sleep(40_000)  # the first run is after log.initial.task.delay.ms
         log = manager.async_delete(A0)
         assert log is not None and manager.get_log(A0) is None
-        assert manager.logs_to_be_deleted == [log]
+        assert manager.logs_to_be_deleted == [log] and not len(log.leader_epochs)
         renamed = log.path
         assert directories(root) == ["a-0-delete", "a-1", "b-0"]
         assert f"Log for partition a-0 is renamed to {renamed} and is scheduled for deletion" in \
@@ -152,10 +152,11 @@ def test_stray_ones_are_kept(root: Path, caplog: pytest.LogCaptureFixture) -> No
 
 def test_many_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager, _ = manager_of(root)
-    rename, failed = UnifiedLog.rename_dir, []
+    rename, failed, broken_logs = UnifiedLog.rename_dir, [], list[UnifiedLog]()
     with manager:
         def broken(log: UnifiedLog, *args: object, **how: object) -> None:
             if log.topic_partition == A1:
+                broken_logs.append(log)
                 raise KafkaStorageError("no")
             rename(log, *args, **how)  # type: ignore[arg-type]
 
@@ -163,7 +164,7 @@ def test_many_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         manager.async_delete_all([A0, A1, TopicPartition("none", 0)],
                                  on_error=lambda key, error: failed.append((key, str(error))))
         assert directories(root) == ["a-0-delete", "a-1", "b-0"]
-        assert failed == [(A1, "no")]
+        assert failed == [(A1, "no")] and [log.is_closed for log in broken_logs] == [True]
         assert set(entries(root / RECOVERY)) == {B0}
 
 

@@ -172,6 +172,17 @@ def test_a_listener_that_fails_keeps_nobody_from_working(roots: list[Path]) -> N
         manager.handle_log_dir_failure(roots[0])
         manager.checkpoint_log_recovery_offsets()
         assert manager.live_log_dirs == [str(roots[1])]
+        assert [one.daemon for one in threading.enumerate()
+                if one.name == "LogDirFailureHandler"] == [True], "a process may end without it"
+
+
+def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline(tmp_path: Path) -> None:
+    """CheckpointFile.write."""
+    channel = LogDirFailureChannel()
+    directory = LogDirectory(str(tmp_path / "gone"), None, channel)
+    with pytest.raises(KafkaStorageError, match="Error while writing to checkpoint file"):
+        directory.write_checkpoint(RECOVERY, {A0: 5})
+    assert channel.has_offline_log_dir(directory.path)
 
 
 def test_a_shutdown_waits_for_the_listener(roots: list[Path]) -> None:

@@ -115,7 +115,7 @@ def test_shutdown_waits_for_all_or_cancels_what_waits() -> None:
 
 
 def test_quick_jobs_are_the_first_threads_alone() -> None:
-    pool = WorkerPool(3, "work", quick_seconds=0.001, clock=lambda: 0.0)  # nothing takes time
+    pool = WorkerPool(3, "work", quick_seconds=0.001, clock=lambda: 5.0)  # nothing takes time
     met = threading.Barrier(4)
     for _ in range(3):  # nothing is known yet: all take part
         pool.submit(lambda: met.wait(WAIT))

@@ -25,6 +25,7 @@ from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from tests.recovery.test_real_load import CASES, files_of, inputs_of, load
 from tests.support.effort import quick_first
+from tests.support.held import open_files
 from tests.support.synced import syncs
 
 CUT = "000-log_truncated"
@@ -234,6 +235,7 @@ def test_what_is_kept_is_durable_and_never_overwritten(tmp_path: Path) -> None:
     with syncs() as synced:
         disk.keep("a.log", 1)
     assert synced == [(kept / "kept-0_a.log@1", b"irst"), (kept, ["kept-0_a.log@1"])]
+    assert open_files(kept) == []
     (partition / "a.log").write_bytes(b"second")
     disk.keep("a.log", 1)
     (partition / "a.log").write_bytes(b"3d")
@@ -360,7 +362,10 @@ def test_files_to_sync_are_closed_if_one_cannot_be_opened(
 def test_a_file_that_is_empty_or_not_there_has_no_bytes(
         tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
     (tmp_path / "empty").touch()
-    assert [disk_of(str(tmp_path)).extent(name).size for name in ("empty", "none")] == [0, 0]
+    disk = disk_of(str(tmp_path))
+    assert [disk.extent(name).size for name in ("empty", "none")] == [0, 0]
+    disk.write("new", 0, b"")
+    assert disk.size("new") == 0
 
 
 @pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])

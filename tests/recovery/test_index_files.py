@@ -27,6 +27,14 @@ NAME = "00000000000000000000.txnindex"
 OLD, NEW = AbortedTxn(7, 0, 4, 5), AbortedTxn(8, 2, 9, 10)
 
 
+def test_an_index_without_room_for_an_entry_is_refilled_with_none(tmp_path: Path) -> None:
+    """AbstractIndex.reset; segment.index.bytes may be 4."""
+    (tmp_path / "a.index").write_bytes(bytes(16))
+    index = OffsetIndexFile(RealDisk(str(tmp_path)), "a.index", 0, 4)
+    index.refill(b"")
+    assert (index.entries, (tmp_path / "a.index").read_bytes()) == (0, b"")
+
+
 @pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
 @pytest.mark.parametrize(("is_left_over", "added", "kept", "known"), [
     (False, [], [], 0), (False, [NEW], [NEW], 1),

@@ -10,6 +10,7 @@ from seglog._native.scan import list_partition
 from seglog.config import LogConfig
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.findings import Finding
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.loading_passes import ListedFiles, tidy
 from tests.recovery.test_log_loader import at
 
@@ -78,6 +79,14 @@ def test_a_swapped_file_of_no_segment_is_only_renamed(tmp_path: Path) -> None:
     found = listed(tmp_path, f"{0:020d}.log", f"{name}.swap")
     assert (found.opened, found.orphans, found.base_offsets.tolist()) == ({}, {}, [0])
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{0:020d}.log", name]
+
+
+@pytest.mark.parametrize("state", ["cleaned", "swap"])
+def test_a_temporary_log_without_a_number_ends_a_load(tmp_path: Path, state: str) -> None:
+    """LogLoader.removeTempFilesAndCollectSwapFiles asks for the offset of each."""
+    with pytest.raises(LoaderFailure, match='For input string: "x"') as caught:
+        listed(tmp_path, f"{0:020d}.log", f"x.log.{state}")
+    assert caught.value.kafka_error == "NumberFormatException"
 
 
 def test_a_replacement_that_was_not_complete_is_reported(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from seglog.model import TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.loaded_segments import LoadedSegments
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.loading_producers import LoadingProducers, rebuild_producers
 from seglog.recovery.open_log import load_log
 from seglog.recovery.partition_plan import LoadLevel, check_partition
@@ -16,6 +17,7 @@ from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
 from tests.log.test_fast_path import batch
 from tests.recovery.test_disks import Ears
 from tests.recovery.test_log_loader import CONFIG, at, inputs, written
+from tests.recovery.test_next_offset import SHORT
 
 
 def sent(*offsets: int) -> bytes:
@@ -24,7 +26,9 @@ def sent(*offsets: int) -> bytes:
                     for offset in offsets)
 
 
-@pytest.mark.parametrize(("last", "found"), [(b"", set()), (sent(2), {"snapshot-missing"})])
+@pytest.mark.parametrize(("last", "found"), [
+    (b"", set()), ((2).to_bytes(8, "big") + sent(0)[8:], {"snapshot-missing"})],
+    ids=["without", "with a producer"])
 def test_a_missing_snapshot_is_one_of_the_last_segment(
         tmp_path: Path, last: bytes, found: set[str]) -> None:
     """A clean shutdown writes none for a segment that begins without producers."""
@@ -51,6 +55,14 @@ def test_producers_are_those_between_the_start_and_the_end(
         tmp_path: Path, start: int, end: int, expected: list[int]) -> None:
     path = written(tmp_path / "t-0", {0: sent(0, 2), 4: sent(4, 6)})
     assert producers(path, start, end, None) == expected
+
+
+def test_a_header_that_ends_after_the_log_is_read_in_a_slice(tmp_path: Path) -> None:
+    """UnifiedLog.rebuildProducerState reads the segment from the state's end on."""
+    path = written(tmp_path / "t-0", {0: sent(0) + SHORT, 4: sent(4)})
+    size = (path / f"{0:020d}.log").stat().st_size
+    with pytest.raises(LoaderFailure, match=f"size={size}, file=.*, start=0, end={size}"):
+        producers(path, 0, 8, None)
 
 
 def test_producers_before_a_segment_are_those_below_its_base(tmp_path: Path) -> None:

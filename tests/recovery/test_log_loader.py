@@ -102,8 +102,9 @@ def test_a_cut_leaves_no_segment_to_recover(tmp_path: Path) -> None:
     """`remaining` says so at once, so that a gauge does not keep the removed ones."""
     path, left = written(tmp_path / "t-0", {
         0: at(0), 1: at(1) + b"x", 2: at(2), 3: at(3)}), list[int]()
-    load(path, remaining=left.append).close()
-    assert left == [4, 3, 0]
+    log = load(path, remaining=left.append)
+    assert left == [4, 3, 0] and [one.base_offset for one in log.segments.held] == [1]
+    log.close()
     assert names(path, ".log") == [name(0, ".log"), name(1, ".log")]
 
 

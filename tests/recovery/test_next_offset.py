@@ -35,7 +35,8 @@ def test_a_last_batch_without_its_whole_header_fails_the_search(tmp_path: Path) 
         f"file={path}, start=0, end={2**31 - 1})")
 
 
-@pytest.mark.parametrize(("left", "is_refused"), [(1, False), (12, False), (18, True)])
+@pytest.mark.parametrize(("left", "is_refused"), [
+    (1, False), (12, False), (17, False), (18, True)])
 def test_zeros_that_are_too_few_for_a_length_end_a_search(tmp_path: Path, left: int,
                                                           is_refused: bool) -> None:
     first, path = batch(2), str(tmp_path / f"{0:020d}.log")

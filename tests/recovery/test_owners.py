@@ -14,6 +14,7 @@ import pytest
 
 import seglog
 from seglog.cli.main import main
+from seglog.model import TopicPartition
 from seglog.storage import ownership
 from seglog.storage.textfile import replace_file
 from tests.support.effort import how_many, quick_each
@@ -168,6 +169,18 @@ def test_a_new_data_directory_that_cannot_be_given_away_is_no_reason_to_give_tho
     with acting_as(USER + 1), seglog.LogManager(tmp_path / "k"):
         pass
     assert ownership.chown_command(tmp_path) is None
+
+
+def test_a_log_whose_index_may_not_be_written_is_found_at_the_start(tmp_path: Path) -> None:
+    """Kafka maps the active segment's indexes for writing."""
+    roots = [tmp_path / "k", tmp_path / "l"]
+    for root in roots:
+        with seglog.LogManager(root) as manager:
+            manager.get_or_create_log(TopicPartition(root.name, 0))
+    give(tmp_path)
+    (roots[0] / "k-0" / f"{0:020d}.index").chmod(0o440)
+    with acting_as(USER), seglog.LogManager(roots) as manager:
+        assert manager.offline_log_dirs == [str(roots[0])]
 
 
 def test_what_is_replaced_keeps_owner_and_mode_also_in_ones_own_directory(tmp_path: Path) -> None:

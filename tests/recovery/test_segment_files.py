@@ -130,6 +130,7 @@ def test_a_segment_that_is_added_has_the_sizes_of_its_indexes(tmp_path: Path) ->
         segments.add(SegmentFiles(RealDisk(str(tmp_path)), base, LogConfig()))
     assert segments.index_size.tolist() == [24, -1]
     assert segments.time_index_size.tolist() == [-1, 24]
+    assert not segments.get(0).offset_index.is_open and not segments.get(3).offset_index.is_open
 
 
 def test_a_truncation_cuts_all_indexes(tmp_path: Path) -> None:

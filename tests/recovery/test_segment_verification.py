@@ -80,13 +80,13 @@ def test_after_too_many_bad_batches_the_rest_of_a_segment_is_one(
 
 def test_offsets_that_go_backwards_between_chunks_are_found(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_verification, "_BATCHES_PER_CHUNK", 1)
+    monkeypatch.setattr(segment_verification, "_BATCHES_PER_CHUNK", 2)
     rng, log = random.Random(1), tmp_path / "log"
-    first, second = (batch(base, 3, rng) for base in (3, 0))
-    log.write_bytes(first + second)
+    parts = [batch(base, 3, rng) for base in (3, 6, 0, 9)]
+    log.write_bytes(b"".join(parts))
     [found] = verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0").findings
     assert (found.code, found.position, found.expected, found.found) == (
-        "batch-offset-order", len(first), 6, 0)
+        "batch-offset-order", sum(map(len, parts[:2])), 9, 0)
 
 
 def test_zeros_and_offsets_out_of_reach_are_found_once(tmp_path: Path) -> None:

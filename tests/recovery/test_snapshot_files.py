@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seglog.errors import KafkaStorageError
+from seglog.recovery import snapshot_files
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
 from seglog.storage.paths import snapshot_name
+from seglog.storage.producer_state import encode_snapshot
 
 
 class Synced(RealDisk):
@@ -68,6 +71,20 @@ def test_a_snapshot_stays_at_the_base_of_a_segment_and_above_all(
     assert [*snapshots.offsets] == kept
     if len(kept) == 2:
         assert [snapshots.latest_below(offset) for offset in (0, 1, 30, 31)] == [0, 0, 0, 30]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_snapshot_may_be_as_large_as_the_limit(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    snapshots = Snapshots(RealDisk(str(tmp_path)), SnapshotNames(), SnapshotNames(),
+                          lambda found: None)
+    snapshots.adopt_content(10, content := encode_snapshot([]))
+    monkeypatch.setattr(snapshot_files, "SNAPSHOT_BYTES_MAX", len(content) - more)
+    if more:
+        with pytest.raises(KafkaStorageError):
+            snapshots.newest(0)
+    else:
+        assert snapshots.newest(0) == (10, [])
 
 
 def test_the_snapshot_of_a_removed_segment_is_renamed_and_forgotten(

@@ -42,7 +42,8 @@ def test_wrong_indexes_below_the_recovery_point_are_deleted(
 
 
 @pytest.mark.parametrize("level", LoadLevel)
-def test_every_level_but_kafkas_deletes_them(tmp_path: Path, level: LoadLevel) -> None:
+def test_every_level_but_kafkas_deletes_them(
+        tmp_path: Path, level: LoadLevel, caplog: pytest.LogCaptureFixture) -> None:
     """Kafka trusts an index that points beyond its log."""
     path, ears, wrong = tmp_path / "t-0", Ears(), struct.pack(">ii", 0, 5000)
     path.mkdir()
@@ -56,5 +57,6 @@ def test_every_level_but_kafkas_deletes_them(tmp_path: Path, level: LoadLevel) -
         load.load_log(str(path), inputs, load_log).close()
     trusted = level is LoadLevel.KAFKA
     assert (path / f"{0:020d}.index").read_bytes() == (wrong if trusted else b"")
+    assert any("Found a corrupted index file" in line for line in caplog.messages) is not trusted
     assert [one.file for one in ears.found if one.code == "segment-rebuilt"] == (
         [] if trusted else [f"{0:020d}.log"])
