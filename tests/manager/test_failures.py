@@ -159,7 +159,8 @@ def test_the_error_without_a_directory_has_the_number_of_the_first_failure(
     assert caught.value.errno == told
 
 
-def test_a_listener_that_fails_keeps_nobody_from_working(roots: list[Path]) -> None:
+def test_a_listener_that_fails_keeps_nobody_from_working(
+        roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     called = threading.Event()
 
     def fail(_: LogDirFailure) -> None:
@@ -174,6 +175,7 @@ def test_a_listener_that_fails_keeps_nobody_from_working(roots: list[Path]) -> N
         assert manager.live_log_dirs == [str(roots[1])]
         assert [one.daemon for one in threading.enumerate()
                 if one.name == "LogDirFailureHandler"] == [True], "a process may end without it"
+    assert "The listener for failed log dirs failed" in caplog.messages
 
 
 def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline(tmp_path: Path) -> None:
@@ -183,6 +185,17 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline(tmp_pat
     with pytest.raises(KafkaStorageError, match="Error while writing to checkpoint file"):
         directory.write_checkpoint(RECOVERY, {A0: 5})
     assert channel.has_offline_log_dir(directory.path)
+
+
+def test_a_directory_works_until_it_has_failed(tmp_path: Path) -> None:
+    channel = LogDirFailureChannel()
+    directory = LogDirectory(str(tmp_path), None, channel)
+    directory.lock()
+    directory.check_works()
+    channel.maybe_add_offline_log_dir(directory.path, "gone")
+    with pytest.raises(KafkaStorageError, match="is already offline due to a previous"):
+        directory.check_works()
+    directory.unlock()
 
 
 def test_a_shutdown_waits_for_the_listener(roots: list[Path]) -> None:

@@ -94,6 +94,13 @@ def test_a_batch_after_a_few_wrong_bytes_is_found(tmp_path: Path, size: int) -> 
         1, 3, BASE, BASE + 2, size)
 
 
+def test_a_negative_length_begins_no_batch(tmp_path: Path) -> None:
+    log = Log()
+    log.add(batch(BASE, 3, random.Random(1)), 3)
+    log.data[8:12] = b"\xff" * 4
+    assert log.claims(tmp_path / "log", 0) == Claims(unread_bytes=len(log.data))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_headers_that_are_whole_tell_everything(tmp_path: Path, seed: int) -> None:
     """Bad CRCs, also of those behind the first; a tail torn anywhere behind its header."""

@@ -369,6 +369,27 @@ def test_a_file_that_is_empty_or_not_there_has_no_bytes(
 
 
 @pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
+@pytest.mark.parametrize("written", [0, 2, 6])
+def test_a_read_gets_no_more_than_it_asked_for(
+        tmp_path: Path, disk_of: Callable[[str], Disk], written: int) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    disk = disk_of(str(tmp_path))
+    disk.write("f", 0, b"x" * written)
+    content = b"x" * written + b"0123456789"[written:]
+    for start, size in ((0, 5), (3, 4), (8, 9), (12, 1)):
+        assert disk.read("f", start, size) == content[start:start + size]
+
+
+def test_a_load_leaves_nothing_that_it_has_looked_at(tmp_path: Path) -> None:
+    """Other threads change the files of an open log without its disk."""
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append(b"x")
+    [inputs], disk = inputs_of(tmp_path).values(), RealDisk(str(tmp_path / "t-0"))
+    load_log(str(tmp_path / "t-0"), inputs, disk=disk).close()
+    assert disk.known("leader-epoch-checkpoint") is None
+
+
+@pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
 def test_times_are_whole_milliseconds(tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
     (tmp_path / "f").touch()
     for number in (0, 999_999, 1_000_000, 1_700_000_000_123_999_999):

@@ -11,6 +11,7 @@ import pytest
 
 import seglog
 from seglog._native.scan import list_partition
+from seglog.model import TopicPartition
 from seglog.recovery import partition_plan
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.directory_load import DirectoryLoad
@@ -119,6 +120,8 @@ def test_the_progress_of_a_log(tmp_path: Path) -> None:
                     ("recovered", 1, 40)]
     assert (to_load, to_recover) == ([4, 2, 1, 0, 0], [3, 2, 1, 1, 0])
     assert progress.thread_segments == {1: 3, 0: 1}
+    failed = LogProgress("t-0", Hearing()).report(TopicPartition("t", 0), 0, None, OSError())
+    assert (failed.segments, failed.size) == (0, 0), "it ended before they were listed"
     other = LogProgress("t-0", Hearing())
     other.planned(plan)
     other.remaining(5)
@@ -131,6 +134,7 @@ def test_what_a_listener_hears(tmp_path: Path) -> None:
     (partition(root, "b-0") / "x").touch()
     recorder = Recorder()
     report = seglog.open_data_dir(root, listener=recorder).report
+    assert report.in_use_by is None
     assert recorder.heard == [
         ("load_started", 2, 1),
         ("partition_started", "a-0"), ("segments_listed", "a-0", 3),
@@ -174,14 +178,14 @@ def test_a_listener_hears_what_is_found_in_the_data_directory(tmp_path: Path) ->
 def test_a_listener_hears_of_each_segment_that_is_verified(tmp_path: Path, clean: bool) -> None:
     partition(data_dir(tmp_path / "k", clean=clean), "t-0", 3)
     heard: list[tuple[str, int, int]] = []
-    recovered: list[tuple[str, str, int]] = []
+    recovered: list[tuple[str, str, int] | tuple[str, str, int, int]] = []
 
     class Hearing(NullListener):
         def recovery_planned(self, directory: str, count: int) -> None:
             recovered.append(("planned", directory, count))
 
         def segments_recovered(self, directory: str, count: int, size: int) -> None:
-            recovered.append(("done", directory, count))
+            recovered.append(("done", directory, count, size))
 
         def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
             heard.append((directory, count, size))
@@ -189,4 +193,4 @@ def test_a_listener_hears_of_each_segment_that_is_verified(tmp_path: Path, clean
     load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.VERIFY), Hearing())
     assert heard == [("t-0", 1, 0)] * 3
     assert recovered == ([("planned", "t-0", 0)] if clean else
-                         [("planned", "t-0", 3)] + [("done", "t-0", 1)] * 3)
+                         [("planned", "t-0", 3)] + [("done", "t-0", 1, 0)] * 3)

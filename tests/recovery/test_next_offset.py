@@ -35,6 +35,16 @@ def test_a_last_batch_without_its_whole_header_fails_the_search(tmp_path: Path) 
         f"file={path}, start=0, end={2**31 - 1})")
 
 
+def test_the_end_of_a_log_is_in_the_whole_header_of_its_last_batch(tmp_path: Path) -> None:
+    """LogSegment.readNextOffset, which reads from the batch on that it found."""
+    first, path = batch(2), str(tmp_path / f"{0:020d}.log")
+    Path(path).write_bytes(first + SHORT)
+    end = len(first) + len(SHORT)
+    with opened_log(path) as fd, pytest.raises(
+            LoaderFailure, match=f"size={end}, file={path}, start=0, end={end}"):
+        next_offset_from(fd, path, 0, end, 0, 1)
+
+
 @pytest.mark.parametrize(("left", "is_refused"), [
     (1, False), (12, False), (17, False), (18, True)])
 def test_zeros_that_are_too_few_for_a_length_end_a_search(tmp_path: Path, left: int,
