@@ -14,7 +14,9 @@ import pytest
 import seglog
 from seglog.arguments import shown
 from seglog.config import LoadConfig, LogConfig
+from seglog.errors import ConfigError
 from seglog.manager import live
+from seglog.manager.configs import TopicConfigs
 from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
 from tests.manager.moving import N0, begin, manager_of, new_log
@@ -287,3 +289,11 @@ def test_a_second_future_log_and_a_log_after_the_end(roots: list[Path], tmp_path
         pass
     refused(lambda: manager.get_log(N0), "LogManagerStateError",
             "the log of new-0 was not opened before the log manager was closed")
+
+
+def test_settings_of_a_tiered_topic_that_contradict_each_other_change_nothing() -> None:
+    configs = TopicConfigs(LogConfig(), {}, remote_storage_enabled=True)
+    configs.set_topic("t", {"remote.storage.enable": "true"})
+    with pytest.raises(ConfigError, match="invalid to disable remote storage without deleting"):
+        configs.set_topic("t", {})
+    assert configs.of("t").remote_storage_enable

@@ -366,6 +366,8 @@ def test_a_file_that_is_empty_or_not_there_has_no_bytes(
     assert [disk.extent(name).size for name in ("empty", "none")] == [0, 0]
     disk.write("new", 0, b"")
     assert disk.size("new") == 0
+    assert [disk.delete(name) for name in ("empty", "empty", "new", "none")] == [
+        True, False, True, False]
 
 
 @pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])

@@ -15,6 +15,7 @@ from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
+from seglog.recovery.index_files import OFFSET_ENTRY
 from seglog.recovery.scans import Extent, SegmentScans, scan_chunks
 from seglog.recovery.segment_recovery import recover_extent
 from seglog.storage import salvage
@@ -22,7 +23,7 @@ from seglog.storage.partition_log import PartitionLog
 from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
-from tests.support.held import threads_since
+from tests.support.held import open_files, threads_since
 
 BATCHES, BATCH_BYTES = 40, 177
 
@@ -241,6 +242,14 @@ def test_small_batches_make_small_pieces(extents: list[Extent],
     pieces = pieces_of(extents[:1], 10**6)
     assert max(until - start for _, start, until in pieces) <= 12 * BATCH_BYTES
     assert sum(until - start for _, start, until in pieces) == BATCHES * BATCH_BYTES
+
+
+def test_no_index_is_open_while_its_pieces_wait(extents: list[Extent]) -> None:
+    index = Path(extents[0].path).with_suffix(".index")
+    index.write_bytes(b"".join(OFFSET_ENTRY.pack(n, n * BATCH_BYTES) for n in range(1, 100_000)))
+    with SegmentScans(IdlePool(), 2, chunk_bytes=700) as scans:
+        scans.expect(extents[:1])
+        assert str(index) not in open_files(index.parent)
 
 
 @pytest.mark.parametrize("first", [0, 1, 20, 39])

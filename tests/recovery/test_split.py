@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from seglog.config import LogConfig
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery import split
-from seglog.recovery.disk import RealDisk
+from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_recovery import recover_extent
@@ -19,7 +21,8 @@ from seglog.recovery.split import split_segment, write_split
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.txn_entries import encode_entries
-from tests.recovery.test_log_loader import FAR, at
+from tests.recovery.test_disks import Ears
+from tests.recovery.test_log_loader import FAR, at, inputs, written
 
 
 @pytest.mark.parametrize("retire", [False, True])
@@ -124,6 +127,16 @@ def test_a_batch_that_ends_before_it_begins_fits_no_segment(tmp_path: Path) -> N
                        ) as caught:
         write_split(disk, config, SegmentFiles(disk, 0, config), FAR + 1)
     assert caught.value.kafka_error == "IllegalStateException"
+
+
+@pytest.mark.parametrize("disk_of", [OverlayDisk, RealDisk])
+def test_a_cut_of_a_new_segment_is_at_a_byte_of_its_own_log(
+        tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
+    broken, ears = at(FAR + 1)[:-1] + b"?", Ears()
+    path = written(tmp_path / "t-0", {0: at(0) + at(FAR) + broken})
+    load_log(str(path), inputs(), disk=disk_of(str(path)), listener=ears)
+    assert [one.position for one in ears.found if one.code == "log-truncated"] == [
+        len(at(FAR))]
 
 
 UNREADABLE, FOLLOWING, WRONG = of_size(at(1), 42), at(9), of_size(at(10), 20)
