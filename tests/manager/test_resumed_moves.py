@@ -19,6 +19,7 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
 from seglog.manager.table import LogTable
 from seglog.model import TopicPartition
+from seglog.recovery.disk import RealDisk
 from tests.cleaner.support import append, records, roll
 from tests.manager.compacting import COMPACT, T0, manager_of as compacting
 from tests.manager.moving import N0, begin, current, manager_of, new_log
@@ -180,6 +181,22 @@ def test_a_copy_that_ends_where_its_source_begins_is_dropped(roots: list[Path]) 
         source.maybe_increment_log_start_offset(start, StartOffsetReason.CLIENT_RECORD_DELETION)
         assert mover.run() is MoveState.PROMOTED
         assert int(current(manager).segments.base_offsets[0]) == start
+
+
+def test_a_copy_without_records_is_durable_before_its_source_may_go(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of its segment says where the log ends."""
+    manager, _ = manager_of(roots)
+    with manager:
+        new_log(manager, roots[0])
+        begin(manager, roots[1])
+        future, synced = manager.get_log(N0, is_future=True), list[str]()
+        assert future is not None
+        future.truncate_fully_and_start_at(90)
+        with monkeypatch.context() as patch:
+            patch.setattr(RealDisk, "open_for_sync", lambda disk, names: synced.extend(names) or [])
+            manager.replace_current_with_future_log(N0)
+        assert f"{90:020d}.log" in synced
 
 
 def test_where_a_moved_log_starts_is_durable_before_its_source_may_go(

@@ -380,6 +380,7 @@ def test_a_read_gets_no_more_than_it_asked_for(
     content = b"x" * written + b"0123456789"[written:]
     for start, size in ((0, 5), (3, 4), (8, 9), (12, 1)):
         assert disk.read("f", start, size) == content[start:start + size]
+    assert open_files(tmp_path) == []
 
 
 def test_a_load_leaves_nothing_that_it_has_looked_at(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from seglog.recovery.load_progress import LogProgress
 from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.root import read_root
 from seglog.recovery.segment_loading import SegmentLoading
 from tests.oracle.batch import Batch, Record, encode
 from tests.recovery.test_load import data_dir, name, partition
@@ -88,6 +89,15 @@ def test_threads_that_ended_during_a_load_count(tmp_path: Path) -> None:
     with DirectoryLoad(str(tmp_path), LoadLevel.KAFKA, NullListener(), 2) as loads:
         loads.count_segments(3, 5)
         assert loads.report(True).thread_segments == (0, 0, 0, 5)
+
+
+def test_nothing_remains_of_a_load_that_is_abandoned(tmp_path: Path) -> None:
+    partition(data_dir(tmp_path), "t-0")
+    with DirectoryLoad(str(tmp_path), LoadLevel.KAFKA, NullListener(), 1) as loads:
+        loads.start(read_root(str(tmp_path), lambda found: None).partitions)
+        assert loads.remaining == 1
+        loads.abandon()
+        assert loads.remaining == 0
 
 
 def test_the_progress_of_a_log(tmp_path: Path) -> None:
