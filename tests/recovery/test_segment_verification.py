@@ -48,6 +48,17 @@ def test_a_segment_without_bytes_is_sound(tmp_path: Path) -> None:
     assert (check.findings, check.size, check.next_offset) == ([], 0, None)
 
 
+def test_a_part_of_a_file_is_read_without_an_index(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from the data directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t-0").mkdir()
+    for suffix, data in ((".log", batch(0, 3, random.Random(1))), (".index", b"\0\0\0\1" * 2)):
+        (tmp_path / "t-0" / f"{0:020d}{suffix}").write_bytes(data)
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    assert verify_extent(Extent(str(log), 0, log.stat().st_size), 0, "t-0").findings == []
+
+
 def test_a_message_of_an_old_format_is_a_record(tmp_path: Path) -> None:
     log = tmp_path / "whole.log"
     messages = [legacy.Message(offset, 1, None, b"v", 1000) for offset in range(5)]

@@ -139,6 +139,16 @@ def test_a_cut_of_a_new_segment_is_at_a_byte_of_its_own_log(
         len(at(FAR))]
 
 
+def test_a_new_segment_of_the_old_base_is_dropped_if_it_is_not_the_first(tmp_path: Path) -> None:
+    """LocalLog.replaceSegments removes the old one by its base offset; the files stay."""
+    bases = [10, 10 + FAR, 9, 11 + FAR]
+    path = written(tmp_path / "t-0", {10: b"".join(map(at, bases))})
+    log = load_log(str(path), inputs())
+    assert log.segments.base_offsets.tolist() == [9, *bases[1::2]]
+    assert (path / file_name(10, FileKind.LOG)).read_bytes() == at(10)
+    log.close()
+
+
 UNREADABLE, FOLLOWING, WRONG = of_size(at(1), 42), at(9), of_size(at(10), 20)
 FULL = len(at(0)) + len(UNREADABLE)  # a chunk is shorter
 
