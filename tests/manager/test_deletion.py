@@ -308,8 +308,8 @@ def test_without_a_delay_the_next_check_is_a_moment_later(root: Path) -> None:
         assert manager.delete_logs() == 1
 
 
-def test_a_check_that_fails_is_repeated_after_the_delay(root: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_fails_is_repeated_after_the_delay(
+        root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     manager, time = manager_of(root)
     with manager:
         time.sleep(40_000)
@@ -324,6 +324,7 @@ def test_a_check_that_fails_is_repeated_after_the_delay(root: Path,
         for _ in range(8):
             time.sleep(DELAY // 2)
         assert [later - one for one, later in pairwise(began)] == [DELAY] * 3
+    assert caplog.messages.count("Exception in kafka-delete-logs thread.") == 4
 
 
 def test_the_deleted_logs_of_a_directory_that_fails_are_forgotten(

@@ -163,7 +163,9 @@ def read(root: Path, name: str, *configs: LogConfig) -> CleanRows:
 def test_tables_are_joined_with_their_producers(golden: Path) -> None:
     parts = [read(golden / "real/clean", name) for name in (
         "idempotent-0", "plain-none-0", "txn-0")]
+    before = [part.files.tobytes() for part in parts]
     joined = CleanRows.joined(parts)
+    assert [part.files.tobytes() for part in parts] == before
     assert [len(part.timestamps) for part in parts] == [6, 0, 3]
     for row, part in enumerate(parts):
         at, count = (int(joined.files[field][row]) for field in ("producers_at", "producers"))
