@@ -360,6 +360,19 @@ def test_abandoned_future_logs(roots: list[Path], same_topic: bool,
         assert "Successfully recovered abandoned future log for new-0" in caplog.messages
 
 
+def test_an_abandoned_future_log_after_one_that_stays(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        keys = [N0, TopicPartition("new", 1)]
+        for key in keys:
+            manager.maybe_update_preferred_log_dir(key, roots[0])
+            manager.get_or_create_log(key, topic_id=uuid.UUID(int=77 << 64))
+            manager.alter_replica_log_dir(key, roots[1])
+        manager.recover_abandoned_future_logs(
+            lambda key, _: manager.directory_id(roots[key.partition]))
+        assert [*manager.future_logs] == [N0]
+
+
 def test_a_future_log_without_a_topic_id(roots: list[Path]) -> None:
     manager, _ = manager_of(roots)
     with manager:

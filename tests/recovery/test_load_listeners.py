@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +84,24 @@ def test_the_checks_of_a_log_tell_their_progress(
     plan = loading.check(list_partition(str(path)), lambda count, thread: told.append(count))
     loading.close()
     assert told == [2, 2, 1] and len(plan.segments) == 5
+
+
+def test_checks_that_no_caller_consumes_are_cancelled(tmp_path: Path) -> None:
+    submitted: list[Future[Any]] = []
+
+    def submit(_: object) -> Future[Any]:
+        submitted.append(Future())
+        return submitted[-1]
+
+    loading = SegmentLoading(str(tmp_path), 2, LoadLevel.KAFKA)
+    pool, loading.pool = loading.pool, SimpleNamespace(submit=submit)  # type: ignore[assignment]
+    results = loading.run(int for _ in range(100))
+    threading.Timer(0.01, lambda: submitted[0].set_result((0, 0))).start()
+    assert next(results) == (0, 0)
+    results.close()  # type: ignore[attr-defined]
+    assert len(submitted) > 1 and all(one.cancelled() for one in submitted[1:])
+    loading.pool = pool
+    loading.close()
 
 
 def test_threads_that_ended_during_a_load_count(tmp_path: Path) -> None:
