@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.errors import AllLogDirsFailedError, KafkaStorageError
+from seglog.errors import AllLogDirsFailedError, KafkaStorageError, MalformedCheckpointError
 from seglog.log.log_dir_failures import CLOSED, OFFLINE, LogDirFailure, LogDirFailureChannel
 from seglog.log.scheduler import MockTime
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
-from seglog.manager.directories import LogDirectory
+from seglog.manager.directories import LogDirectory, create_and_validate_log_dirs
 from tests.manager.records import fill
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot
 from tests.support.waiting import PATIENCE, wait_for
@@ -185,6 +185,18 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline(tmp_pat
     with pytest.raises(KafkaStorageError, match="Error while writing to checkpoint file"):
         directory.write_checkpoint(RECOVERY, {A0: 5})
     assert channel.has_offline_log_dir(directory.path)
+
+
+@pytest.mark.parametrize(("error", "number"), [
+    (KafkaStorageError(errno.EACCES, "Permission denied", "f"), errno.EACCES),
+    (MalformedCheckpointError("no version"), errno.EIO)])
+def test_a_directory_that_cannot_be_identified_fails_with_the_number_of_the_reason(
+        tmp_path: Path, error: Exception, number: int) -> None:
+    channel, path = LogDirFailureChannel(), str(tmp_path)
+    assert create_and_validate_log_dirs([path], {path: error}, channel) == []
+    failure = channel.first
+    assert failure is not None and isinstance(failure.error, OSError)
+    assert failure.error.errno == number
 
 
 def test_a_directory_works_until_it_has_failed(tmp_path: Path) -> None:
