@@ -38,12 +38,14 @@ def test_a_missing_snapshot_is_one_of_the_last_segment(
     assert {one.code for one in ears.found} == found
 
 
-def producers(path: Path, start: int, end: int, limit: int | None) -> list[int]:
-    """The producers of a log without snapshots that begins at `start`."""
+def producers(path: Path, start: int, end: int, limit: int | None, before: int = 0) -> list[int]:
+    """The producers of a log without snapshots that begins at `start`; there were none up to
+    `before`."""
     disk = RealDisk(str(path))
     segments = LoadedSegments(disk, CONFIG, check_partition(str(path), LoadLevel.KAFKA).segments)
     found = LoadingProducers(TopicPartition("t", 0), Snapshots(
         disk, SnapshotNames(), SnapshotNames(), lambda finding: None), None, lambda: 0)
+    found.state.map_end_offset = before
     rebuild_producers(found, segments, start, end, limit=limit)
     return sorted(one.producer_id for one in found.state.entries)
 
@@ -55,6 +57,14 @@ def test_producers_are_those_between_the_start_and_the_end(
         tmp_path: Path, start: int, end: int, expected: list[int]) -> None:
     path = written(tmp_path / "t-0", {0: sent(0, 2), 4: sent(4, 6)})
     assert producers(path, start, end, None) == expected
+
+
+@pytest.mark.parametrize(("before", "expected"), [(5, [0, 2, 4]), (6, []), (8, [])])
+def test_a_log_is_not_read_for_a_state_that_had_no_producers(
+        tmp_path: Path, before: int, expected: list[int]) -> None:
+    """UnifiedLog.rebuildProducerState, of a truncation: expired ones do not come back."""
+    path = written(tmp_path / "t-0", {0: sent(0, 2), 4: sent(4, 6)})
+    assert producers(path, 0, 6, None, before) == expected
 
 
 def test_a_header_that_ends_after_the_log_is_read_in_a_slice(tmp_path: Path) -> None:
