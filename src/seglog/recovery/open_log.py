@@ -110,7 +110,6 @@ def _repair(inputs: LoadInputs, segments: LoadedSegments, snapshots: Snapshots,
         snapshots.remove_stray(segments.base_offsets)
     finally:
         removed += loader.removed
-        loader.write_epochs()
 
 
 def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:
