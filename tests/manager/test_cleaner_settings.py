@@ -31,6 +31,8 @@ def test_settings_at_run_time(roots: list[Path]) -> None:
             "kafka-log-cleaner-thread-0", "kafka-log-cleaner-thread-1"}
         new_log(manager, roots[0])
         wait_for(cleaned(roots[0], 6))
+    manager.reconfigure_cleaner({"log.cleaner.threads": "1"})
+    assert not cleaners_since(before), "the manager is closed"
 
 
 def test_a_cleaner_that_is_off(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:

@@ -248,6 +248,11 @@ def test_the_current_log_begins_anew_meanwhile(roots: list[Path]) -> None:
         log = new_log(manager, roots[0])
         mover = begin(manager, roots[1])
         mover.step(3_000)
+        log.flush(True)
+        manager.checkpoint_log_recovery_offsets()
+        manager.truncate_fully_and_start_at(N0, 400)
+        manager.truncate_fully_and_start_at(N0, 50)
+        assert entries(roots[0] / RECOVERY)[N0] <= 50, "what comes there is not flushed"
         manager.truncate_fully_and_start_at(N0, 500)
         fill(log, 4)
         mover.run()

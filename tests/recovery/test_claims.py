@@ -101,6 +101,15 @@ def test_a_negative_length_begins_no_batch(tmp_path: Path) -> None:
     assert log.claims(tmp_path / "log", 0) == Claims(unread_bytes=len(log.data))
 
 
+@pytest.mark.parametrize(("more", "batches"), [(0, 1), (1, 0)])
+def test_a_batch_fits_a_segment_up_to_the_largest_relative_offset(
+        tmp_path: Path, more: int, batches: int) -> None:
+    first = BASE + 2**31 - 3 + more
+    log = Log(end_offset=first)
+    log.add(batch(first, 3, random.Random(1)), 3)
+    assert log.claims(tmp_path / "log", 0).batches == batches
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_headers_that_are_whole_tell_everything(tmp_path: Path, seed: int) -> None:
     """Bad CRCs, also of those behind the first; a tail torn anywhere behind its header."""
