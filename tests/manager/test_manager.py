@@ -212,12 +212,12 @@ def test_two_directories_with_one_partition(tmp_path: Path) -> None:
 
 
 def test_a_foreign_subdirectory_is_fatal_and_a_file_is_not(tmp_path: Path) -> None:
-    root = make_dir(tmp_path / "k", ["a-0"])
+    root = make_dir(tmp_path / "k", ["a-0", "t-0"])
     (root / "notes.txt").write_text("hello")
     (root / "remote-log-index-cache").mkdir()
     (root / "__cluster_metadata-0").mkdir()
     with seglog.LogManager([root]) as manager:
-        assert len(manager.all_logs) == 1
+        assert len(manager.all_logs) == 2
     (root / "lost+found").mkdir()
     with pytest.raises(InvalidTopicPartitionError, match="lost\\+found"):
         seglog.LogManager([root]).__enter__()

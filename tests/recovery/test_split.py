@@ -156,7 +156,8 @@ FULL = len(at(0)) + len(UNREADABLE)  # a chunk is shorter
 @pytest.mark.parametrize(("following", "chunk", "error"), [
     (at(FAR), 1 << 20, "IndexOutOfBoundsException"),  # it begins the next segment
     (FOLLOWING, 1 << 20, "CorruptRecordException"),
-    (b"", FULL, "CorruptRecordException"), (FOLLOWING, FULL, "IndexOutOfBoundsException")])
+    (b"", FULL, "CorruptRecordException"), (FOLLOWING, FULL + 1, "IndexOutOfBoundsException"),
+    (FOLLOWING, FULL, "IndexOutOfBoundsException")])
 def test_a_chunk_ends_before_the_batch_that_fills_it(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, following: bytes, chunk: int,
         error: str) -> None:

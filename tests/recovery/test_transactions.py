@@ -140,6 +140,19 @@ def test_the_epochs_of_a_recovery_that_is_abandoned_stay(tmp_path: Path) -> None
     assert (path / "leader-epoch-checkpoint").read_text() == "0\n1\n5 0\n"
 
 
+@pytest.mark.parametrize("offset", [-1, -5])
+def test_no_epoch_begins_below_0(tmp_path: Path, offset: int) -> None:
+    """EpochEntry of LeaderEpochFileCache.assign; of a segment with a name such as `-5.log`."""
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(oracle.encode(replace(
+        data(base, 7, False), partition_leader_epoch=5)) for base in (offset, offset + 1)))
+    with pytest.raises(RecoveryFailure) as caught:
+        recover_extent(offset, Extent(str(path), 0, path.stat().st_size), LogConfig(),
+                       ProducerState(TopicPartition("t", 0), 0))
+    assert "Received invalid partition leader epoch entry" in caught.value.message
+    assert caught.value.recovery.batch_count == 1
+
+
 def test_a_recovery_ends_at_the_same_batch_however_it_is_read(tmp_path: Path) -> None:
     """In one chunk, or with a chunk for each batch: nothing after the refused one counts."""
     path = tmp_path / f"{0:020d}.log"
