@@ -47,7 +47,7 @@ def test_late_ones_run_at_once() -> None:
 
 def test_a_callback_that_registers_another() -> None:
     callbacks, ran = StartupCallbacks(), list[str]()
-    callbacks.register(lambda: (ran.append("a"), callbacks.register(lambda: ran.append("c"))))
+    callbacks.register(lambda: (callbacks.register(lambda: ran.append("c")), ran.append("a")))
     callbacks.register(lambda: ran.append("b"))
     callbacks.fire()
     assert ran == ["a", "b", "c"]

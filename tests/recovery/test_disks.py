@@ -393,6 +393,29 @@ def test_a_load_leaves_nothing_that_it_has_looked_at(tmp_path: Path) -> None:
     assert disk.known("leader-epoch-checkpoint") is None
 
 
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
+def test_a_directory_that_is_renamed_during_a_flush_is_no_failure(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """It is being deleted."""
+    with seglog.open(tmp_path / "t-0") as created:
+        created.append(b"x")
+    [inputs] = inputs_of(tmp_path).values()
+    log = load_log(str(tmp_path / "t-0"), inputs)
+
+    def failing() -> None:
+        raise KafkaStorageError(number, os.strerror(number), log.path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.disk, "sync_directory", failing)
+        log.recovery_point = 0
+        if number == errno.ENOENT:
+            log.flush(True)
+        else:
+            with pytest.raises(KafkaStorageError, match="Input/output error"):
+                log.flush(True)
+    log.close()
+
+
 @pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
 def test_times_are_whole_milliseconds(tmp_path: Path, disk_of: Callable[[str], Disk]) -> None:
     (tmp_path / "f").touch()

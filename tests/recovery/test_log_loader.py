@@ -104,6 +104,9 @@ def test_a_cut_leaves_no_segment_to_recover(tmp_path: Path) -> None:
         0: at(0), 1: at(1) + b"x", 2: at(2), 3: at(3)}), list[int]()
     log = load(path, remaining=left.append)
     assert left == [4, 3, 0] and [one.base_offset for one in log.segments.held] == [1]
+    log.recovery_point = 0
+    log.flush()
+    assert [one.base_offset for one in log.segments.held] == [1]
     log.close()
     assert names(path, ".log") == [name(0, ".log"), name(1, ".log")]
 
