@@ -393,6 +393,15 @@ def test_a_load_leaves_nothing_that_it_has_looked_at(tmp_path: Path) -> None:
     assert disk.known("leader-epoch-checkpoint") is None
 
 
+def test_a_write_goes_on_where_the_system_stopped(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, write = RealDisk(str(tmp_path)), os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:2], at))
+        disk.write("f", 1, b"abcde")
+    assert (tmp_path / "f").read_bytes() == b"\0abcde"
+
+
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
 def test_a_directory_that_is_renamed_during_a_flush_is_no_failure(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
