@@ -10,15 +10,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import seglog
+from seglog._native.clean_load import CLEAN_DTYPE
 from seglog.cli import ls
 from seglog.cli.main import main
 from seglog.cli.recover import RecoverySettings, dry_run
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import SeglogError
-from seglog.recovery import directory_load
+from seglog.recovery import clean_rows, directory_load
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.clean_rows import CleanRows, is_clean_candidate
 from seglog.storage.paths import parse_directory_name
@@ -177,6 +179,15 @@ def test_a_time_index_longer_than_the_settings_allow_is_no_row(golden: Path) -> 
         found = read(golden / "real/clean", "txn-0", LogConfig(segment_index_bytes=most))
         assert found.files["time_index_size"].tolist() == [240]
         assert found.is_plain.tolist() == [fits]
+
+
+@pytest.mark.parametrize(("size", "fits"), [(16, True), (17, False)])
+def test_an_offset_index_longer_than_whole_entries_of_the_settings_is_no_row(
+        golden: Path, monkeypatch: pytest.MonkeyPatch, size: int, fits: bool) -> None:
+    files = np.zeros(1, CLEAN_DTYPE)
+    files["plain"], files["index_size"] = True, size
+    monkeypatch.setattr(clean_rows, "load_clean", lambda *_, **__: (files, files["size"], b""))
+    assert read(golden, "t-0", LogConfig(segment_index_bytes=17)).is_plain.tolist() == [fits]
 
 
 def test_a_log_without_a_recovery_point_is_recovered_from_0(golden: Path) -> None:

@@ -21,6 +21,7 @@ from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.loaded import error_state
+from seglog.recovery.log_files import LogFiles
 from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from tests.recovery.test_real_load import CASES, files_of, inputs_of, load
@@ -391,6 +392,21 @@ def test_a_load_leaves_nothing_that_it_has_looked_at(tmp_path: Path) -> None:
     [inputs], disk = inputs_of(tmp_path).values(), RealDisk(str(tmp_path / "t-0"))
     load_log(str(tmp_path / "t-0"), inputs, disk=disk).close()
     assert disk.known("leader-epoch-checkpoint") is None
+
+
+def test_a_close_tells_that_indexes_could_not_be_trimmed(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with seglog.open(tmp_path / "t-0") as created:
+        created.append(b"x")
+    [inputs] = inputs_of(tmp_path).values()
+    log = load_log(str(tmp_path / "t-0"), inputs)
+
+    def failing(files: LogFiles) -> None:
+        raise KafkaStorageError(errno.EIO, os.strerror(errno.EIO), files.path)
+
+    monkeypatch.setattr(LogFiles, "_trim_opened", failing)
+    with pytest.raises(KafkaStorageError, match="Input/output error"):
+        log.close()
 
 
 def test_a_write_goes_on_where_the_system_stopped(
