@@ -8,6 +8,7 @@ import seglog
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from tests.manager.records import fill
+from tests.support.waiting import wait_for
 
 A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
 
@@ -35,3 +36,6 @@ def test_topics_without_a_log_have_no_meters(tmp_path: Path) -> None:
         assert topics(registry) == set()
         appended(manager, B0)
         assert topics(registry) == {"b"}
+        failed = manager.get_or_create_log(B0).parent_dir
+        manager.handle_log_dir_failure(failed)
+        wait_for(lambda: topics(registry) == set())
