@@ -237,6 +237,7 @@ def test_what_is_kept_is_durable_and_never_overwritten(tmp_path: Path) -> None:
         disk.keep("a.log", 1)
     assert synced == [(kept / "kept-0_a.log@1", b"irst"), (kept, ["kept-0_a.log@1"])]
     assert open_files(kept) == []
+    assert (kept / "kept-0_a.log@1").stat().st_mode & 0o111 == 0
     (partition / "a.log").write_bytes(b"second")
     disk.keep("a.log", 1)
     (partition / "a.log").write_bytes(b"3d")

@@ -426,3 +426,12 @@ def test_only_the_last_segment_has_room_in_its_indexes(tmp_path: Path) -> None:
     report = load_directory(str(tmp_path / "k"), LoadOptions(LoadLevel.FULL)).report
     assert {one.file: one.severity is Severity.INFO for one in report.findings
             if one.file is not None} == {name(0, ".index"): False, name(1, ".index"): True}
+
+
+def test_partitions_after_the_cache_of_remote_indexes_are_loaded(tmp_path: Path) -> None:
+    root = data_dir(tmp_path / "k")
+    (root / "remote-log-index-cache").mkdir()
+    for name in ("a-0", "t-0"):
+        partition(root, name)
+    with seglog.open_data_dir(root) as data:
+        assert data.topics == {"a": [0], "t": [0]}
