@@ -440,6 +440,7 @@ def test_a_directory_that_is_renamed_during_a_flush_is_no_failure(
             with pytest.raises(KafkaStorageError, match="Input/output error"):
                 log.flush(True)
     log.close()
+    assert open_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
