@@ -44,8 +44,9 @@ def test_it_compacts_by_itself(roots: list[Path]) -> None:
         assert [one.offset for one in records(manager.get_log(T0) or log)] == [1, 3, 4, 5]
 
 
-def test_a_log_that_does_not_open(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too many open files do not end the cleaner's thread."""
+def test_a_log_that_does_not_open(roots: list[Path], monkeypatch: pytest.MonkeyPatch,
+                                  caplog: pytest.LogCaptureFixture) -> None:
+    """Too many open files do not end the cleaner's thread; the log tells of them."""
     with manager_of(roots[0], scheduled=False) as manager:
         new_log(manager, roots[0])
     real, calls = clean_loading.load_unified_log, 0
@@ -62,6 +63,8 @@ def test_a_log_that_does_not_open(roots: list[Path], monkeypatch: pytest.MonkeyP
         cleaner = manager._state.cleaning.cleaner
         wait_for(lambda: cleaned(roots[0], 6)() or cleaner.dead_thread_count > 0)
         assert calls > 2 and not cleaner.dead_thread_count and manager.is_log_dir_online(roots[0])
+    assert any(text.startswith("t-0 is not compacted now: it cannot be opened: ")
+               and os.strerror(errno.EMFILE) in text for text in caplog.messages)
 
 
 def test_a_truncation_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,6 @@ from seglog.config import LoadConfig
 from seglog.errors import KafkaStorageError, LogLoadError, SeglogError
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager import sanity
-from seglog.manager.background_checks import BackgroundChecks
 from seglog.model import TopicPartition
 from seglog.recovery import segment_loading
 from seglog.recovery.segment_files import SegmentFiles
@@ -464,48 +460,3 @@ def test_a_rename_while_a_segment_is_checked(root: Path, monkeypatch: pytest.Mon
         log.deferred_checks.ensure_all()
         assert renamed and log.deferred_checks.remaining == 0
         assert manager.offline_log_dirs == []
-
-
-def test_more_threads_check_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, meeting = make_dir(tmp_path / "two", ["a-0", "b-0"], batches=200), threading.Barrier(2)
-    with seglog.LogManager([root]):
-        pass
-    check = sanity.check_segments
-
-    def together(*args: Any, **options: Any) -> Any:
-        meeting.wait(10)
-        return check(*args, **options)
-
-    one = LoadConfig(sanity_check_all_logs_enabled=False, num_recovery_threads_per_data_dir=1)
-    with seglog.LogManager([root], config=one) as manager:
-        monkeypatch.setattr(sanity, "check_segments", together)
-        futures = manager.on_become_leader([A0, TopicPartition("b", 0)])
-        assert len(futures) == 2
-        manager.resize_recovery_thread_pool(2)
-        for future in futures:
-            future.result(120)
-    assert not meeting.broken
-
-
-def test_a_close_begins_no_check_of_another_log() -> None:
-    checked: list[int] = []
-    waits: list[Future[None]] = []
-    begun = threading.Event()
-
-    def check(number: int) -> None:
-        checked.append(number)
-        begun.set()
-        wait_for(lambda: bool(waits) and waits[0].cancelled())
-
-    def log(number: int) -> Any:
-        return SimpleNamespace(path=f"/d/t-{number}", deferred_checks=SimpleNamespace(
-            remaining=1, ensure_all=partial(check, number)))
-
-    checks = BackgroundChecks()
-    first = checks.submit(log(0), 1)
-    second = checks.submit(log(1), 1)
-    assert first is not None and second is not None and begun.wait(60)
-    waits.append(second)
-    checks.close()
-    assert first.done() and second.cancelled() and checked == [0]
-    assert checks.submit(log(2), 1) is None

@@ -257,6 +257,35 @@ def test_stop_leaves_the_rest_alone() -> None:
     assert disk.checked == {3: 1}
 
 
+def test_stop_ends_all_waits_for_a_check() -> None:
+    """Those of a thread that needs the same segment, and of one that has found later damage."""
+    begun, released = threading.Event(), threading.Event()
+
+    def check(start: int, stop: int) -> list[int]:
+        if start == 0:
+            begun.set()
+            assert released.wait(120)
+        return [row for row in range(start, stop) if row == 5]
+
+    checks = DeferredChecks(np.arange(8, dtype=np.int64), np.zeros(8, np.bool_), check,
+                            lambda rows: pytest.fail("no recovery runs"))
+    checker, user, finder = (threading.Thread(target=checks.ensure_offset, args=(row,), daemon=True)
+                             for row in (0, 0, 5))
+    checker.start()
+    assert begun.wait(120)
+    user.start()
+    finder.start()
+    wait_for(lambda: len(checks._changed._waiters) == 2)  # type: ignore[attr-defined]
+    checks.stop()
+    for one in (user, finder):
+        one.join(60)
+        assert not one.is_alive()
+    assert checker.is_alive()
+    released.set()
+    checker.join(120)
+    assert not checker.is_alive() and checks.remaining == 3
+
+
 @pytest.mark.parametrize("damaged", [(), (3,), (0, 3), (1, 3, 6)])
 def test_a_thread_with_the_logs_lock_waits_for_no_other(damaged: Sequence[int]) -> None:
     """Retention, a move and a look-up come with the lock that a recovery in the background waits

@@ -80,9 +80,8 @@ class LogLoader:
             for step in sorted(steps, key=lambda one: one.name.encode("utf-16-be",
                                                                       "surrogatepass")):
                 self.take_step(step)
-            if not self.inputs.is_deleted and not self.inputs.clean_shutdown:
-                while not self._recover_log():
-                    pass
+            while not self._recover_log():
+                pass
             return self.finish()
         finally:
             self.scans = None  # its threads belong to the load; a deferred recovery comes later
