@@ -126,6 +126,19 @@ def test_what_cannot_be_moved(roots: list[Path], tmp_path: Path) -> None:
             manager.alter_replica_log_dir(N0, roots[1])  # it may be there
 
 
+def test_a_move_that_is_asked_for_again_goes_on_unless_it_has_another_target(
+        roots: list[Path]) -> None:
+    """ReplicaManager.alterReplicaLogDirs."""
+    with manager_of(roots)[0] as manager:
+        new_log(manager, roots[0])
+        begin(manager, roots[1]).step(1_000)
+        future = manager.get_log(N0, is_future=True)
+        begin(manager, roots[1])
+        assert manager.get_log(N0, is_future=True) is future
+        assert manager.alter_replica_log_dir(N0, roots[0]) is None
+        assert manager.get_log(N0, is_future=True) is None, "it is to stay where it is"
+
+
 @pytest.mark.parametrize("max_bytes", [5_000, 1 << 20])
 def test_while_somebody_writes(roots: list[Path], max_bytes: int) -> None:
     with seglog.LogManager(roots, log_config=LogConfig(internal_segment_bytes=50_000)) as manager:

@@ -8,8 +8,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from seglog._native.scan import PROBLEM_DTYPE, FileClass
 from seglog._native.status import Status
 from seglog.model import TopicPartition
 from seglog.recovery.findings import FINDINGS, Finding, Severity, finding, status_code
@@ -17,6 +19,7 @@ from seglog.recovery.load_report import (
     FINDINGS_PER_CODE_MAX, FindingList, LoadReport, PartitionReport,
 )
 from seglog.recovery.rows import LOSS_FIELDS, exit_code, finding_row, totals_of
+from seglog.recovery.steps import stops_at
 
 PAGE = Path(__file__).parents[2] / "docs/findings.md"
 
@@ -35,6 +38,14 @@ def test_the_page_lists_every_code_as_it_is() -> None:
     or 16 <= status < 48 or 112 <= status < 160])
 def test_every_status_a_load_can_meet_has_a_code(status: Status) -> None:
     assert status_code(status) in FINDINGS
+
+
+@pytest.mark.parametrize("file", [FileClass.LOG, FileClass.INDEX])
+def test_a_log_that_is_too_large_is_opened_by_pass_four(file: FileClass) -> None:
+    """FileRecords refuses it."""
+    problems = np.zeros(1, PROBLEM_DTYPE)
+    problems["status"], problems["file"] = int(Status.FILE_TOO_LARGE), int(file)
+    assert stops_at(problems).tolist() == [file is FileClass.LOG]
 
 
 def test_a_file_that_this_user_may_not_read_may_be_read_by_the_brokers() -> None:

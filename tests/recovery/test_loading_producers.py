@@ -47,6 +47,7 @@ def producers(path: Path, start: int, end: int, limit: int | None, before: int =
         disk, SnapshotNames(), SnapshotNames(), lambda finding: None), None, lambda: 0)
     found.state.map_end_offset = before
     rebuild_producers(found, segments, start, end, limit=limit)
+    assert not segments.held, "there is an object for no segment that was read"
     return sorted(one.producer_id for one in found.state.entries)
 
 

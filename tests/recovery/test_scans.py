@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +185,11 @@ def test_chunks_are_whole_batches(extents: list[Extent], chunk_bytes: int) -> No
         found = list(scan_chunks(file.fileno(), 0, extents[0].end, chunk_bytes=chunk_bytes))
         assert sum(scan.batch_count for scan in found) == BATCHES
         assert all(scan.status == Status.FULL for scan in found[:-1])
-        until = list(scan_chunks(file.fileno(), BATCH_BYTES, extents[0].end, until=400,
-                                 chunk_bytes=chunk_bytes))
-        assert sum(scan.batch_count for scan in until) == 2 and until[-1].status == Status.FULL
-        assert until[-1].position == 3 * BATCH_BYTES
+        for end in (400, 3 * BATCH_BYTES):
+            until = list(islice(scan_chunks(file.fileno(), BATCH_BYTES, extents[0].end, until=end,
+                                            chunk_bytes=chunk_bytes), BATCHES))
+            assert sum(scan.batch_count for scan in until) == 2 and until[-1].batch_count
+            assert (until[-1].status, until[-1].position) == (Status.FULL, 3 * BATCH_BYTES)
 
 
 def test_find_batch(extents: list[Extent]) -> None:

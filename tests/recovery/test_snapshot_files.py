@@ -44,17 +44,32 @@ def test_the_newest_of_the_new_ones_are_synced_once(tmp_path: Path) -> None:
     assert disk.synced == [snapshot_name(30), snapshot_name(50)]
 
 
-def test_nothing_is_remembered_of_a_snapshot_that_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_retired", [False, True])
+def test_nothing_is_remembered_of_a_snapshot_that_is_gone(
+        tmp_path: Path, is_retired: bool) -> None:
     """The next one of its offset is a file of its own."""
     disk, names, codes = Synced(str(tmp_path)), SnapshotNames(), list[str]()
     snapshots = Snapshots(disk, names, names, lambda found: codes.append(found.code))
+    snapshots.adopt()
     for sync in (False, True):
         snapshots.adopt_content(10, b"wrong", sync=sync)
-        assert snapshots.newest(0) == (0, []), "which deletes it"
+        if is_retired:
+            snapshots.verify()
+            assert snapshots.retire([10])
+        else:
+            assert snapshots.newest(0) == (0, []), "which deletes it"
     snapshots.adopt_content(10, b"new", sync=True)
     snapshots.sync()
     assert not disk.synced
     assert codes == ["snapshot-corrupt"] * 2
+
+
+def test_a_snapshot_takes_the_place_of_one_under_another_name() -> None:
+    """ProducerStateManager.takeSnapshot."""
+    names = SnapshotNames()
+    for name in ("7.snapshot", snapshot_name(7), "+7.snapshot"):
+        names.add(7, name)
+        assert names[7] == name and [*names.offsets] == [7]
 
 
 @pytest.mark.parametrize(("offsets", "bases", "kept"), [
