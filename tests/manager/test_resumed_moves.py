@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.errors import DuplicatePartitionError, UnexpectedAppendOffsetError
+from seglog.errors import (
+    DuplicatePartitionError, KafkaStorageError, UnexpectedAppendOffsetError,
+)
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.moves import FutureLogMover, MoveState
@@ -24,7 +26,7 @@ from tests.cleaner.support import append, records, roll
 from tests.manager.compacting import COMPACT, T0, manager_of as compacting
 from tests.manager.moving import N0, begin, current, manager_of, new_log
 from tests.manager.records import batch, fill, payload
-from tests.manager.support import directories, make_dir
+from tests.manager.support import break_load, directories, input_output_error, make_dir
 
 
 @pytest.fixture
@@ -327,3 +329,22 @@ def test_killed_at_any_rename(tmp_path: Path) -> None:
             assert directories(roots[0]) == ["new-0"] == directories(roots[1])
             duplicates += 1
     assert duplicates >= 1
+
+
+def test_a_copy_that_did_not_load_gets_no_other_beside_it(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No later start would know which of them to take."""
+    manager, _ = manager_of(roots)
+    with manager:
+        new_log(manager, roots[0])
+        begin(manager, roots[1]).step(1_000)
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None
+    with monkeypatch.context() as patch:
+        break_load(patch, Path(future.path).name, input_output_error)
+        manager, _ = manager_of(roots, on_load_error=lambda path, error: None)
+        with manager, pytest.raises(KafkaStorageError, match=f"its log in {roots[1]} did not load"):
+            begin(manager, roots[1])
+    manager, _ = manager_of(roots)
+    with manager:
+        assert manager.resume_move(N0) is not None

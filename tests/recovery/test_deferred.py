@@ -351,6 +351,33 @@ def test_what_a_thread_with_the_logs_lock_has_repaired_is_repaired_once() -> Non
     assert not finder.is_alive() and recovered == [3]
 
 
+def test_what_a_thread_with_the_logs_lock_has_checked_is_waited_for_no_longer() -> None:
+    """Neither until it gives the lock away."""
+    begun, released = threading.Event(), threading.Event()
+
+    def check(start: int, stop: int) -> list[int]:
+        if threading.current_thread() is checker:
+            begun.set()
+            assert released.wait(120)
+        return []
+
+    checks = DeferredChecks(
+        np.arange(3, dtype=np.int64), np.zeros(3, np.bool_), check, lambda rows: None,
+        holds_lock=lambda: threading.current_thread() not in (checker, user))
+    checker, user = (threading.Thread(target=checks.ensure_offset, args=(0,), daemon=True)
+                     for _ in range(2))
+    checker.start()
+    assert begun.wait(120)
+    user.start()
+    wait_for(lambda: checks._changed._waiters)  # type: ignore[attr-defined]
+    checks.ensure_offset(0)
+    user.join(60)
+    assert not user.is_alive() and checker.is_alive()
+    released.set()
+    checker.join(120)
+    assert not checker.is_alive()
+
+
 def test_a_thread_with_the_logs_lock_checks_nothing_after_stop() -> None:
     checked: list[int] = []
 

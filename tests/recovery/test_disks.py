@@ -256,6 +256,8 @@ def test_copies_and_names(tmp_path: Path, disk_of: Callable[[str], Disk]) -> Non
         assert disk.read("b.log", 0, 10) == b"0123456789"[start:end]
         assert disk.rename("b.log", "c.log") and not disk.rename("b.log", "c.log")
         assert disk.size("b.log") is None and disk.size("c.log") == end - start
+        disk.resize("c.log", 12)
+        assert disk.read("c.log", 0, 12) == b"0123456789"[start:end].ljust(12, b"\0")
 
 
 def test_what_a_file_holds_already_is_not_written(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.root import read_root
+from seglog.storage.lock_holder import LockHolder
 from tests.support.effort import IS_QUICK
 from tests.support.fingerprint import fingerprint
 from tests.support.users import without_rights
@@ -225,6 +227,18 @@ def test_directories_of_every_kind(tmp_path: Path) -> None:
             "a", "__cluster_metadata", os.fsdecode(b"f\xff")}
         assert {one.log_start_offset for one in data.report.partitions} == {0}
         assert json.loads(data.report.to_json().encode())
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_who_writes_to_a_directory_is_told_unless_the_caller_does(
+        tmp_path: Path, is_locked: bool) -> None:
+    told: list[Finding] = []
+    with seglog.open(data_dir(tmp_path) / "t-0"):
+        found = read_root(str(tmp_path), told.append, is_locked=is_locked)
+    holder = None if is_locked else LockHolder(os.getpid(), None)
+    assert found.holder == holder
+    assert [one.code for one in told] == [
+        "unclean-shutdown" if is_locked else "directory-in-use"]
 
 
 def test_malformed_top_level_files_are_findings(tmp_path: Path) -> None:

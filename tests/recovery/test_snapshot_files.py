@@ -54,7 +54,8 @@ def test_nothing_is_remembered_of_a_snapshot_that_is_gone(
     for sync in (False, True):
         snapshots.adopt_content(10, b"wrong", sync=sync)
         if is_retired:
-            snapshots.verify()
+            for _ in range(2):
+                snapshots.verify()  # which tells of it once
             assert snapshots.retire([10])
         else:
             assert snapshots.newest(0) == (0, []), "which deletes it"

@@ -44,6 +44,20 @@ def test_a_new_segment_does_not_know_the_transaction_index_under_its_name(
     assert left_over.read_bytes() == encode_entries([old])
 
 
+@pytest.mark.parametrize("batches", [1, 2, 3, 4])
+def test_the_last_new_segment_knows_the_bytes_since_its_last_index_entry(
+        tmp_path: Path, batches: int) -> None:
+    """LogSegment.append, with which Kafka fills it: the log goes on with that count."""
+    size = len(at(0))
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(
+        at(0) + b"".join(at(FAR + number) for number in range(batches)))
+    disk, config = RealDisk(str(tmp_path)), LogConfig(index_interval_bytes=size)
+    segment = SegmentFiles(disk, 0, config)
+    recovery = recover_extent(0, segment.extent, config, ProducerState(TopicPartition("t", 0), 0))
+    last = split_segment(disk, config, segment, recovery, retire=True)[-1]
+    assert last.bytes_since_index_entry == size * (batches if batches < 3 else batches - 2)
+
+
 def test_two_new_segments_of_one_base_are_refused(tmp_path: Path) -> None:
     """Kafka misses the files of the first when it renames them."""
     (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + at(FAR) + at(0) + at(FAR))

@@ -125,9 +125,11 @@ def test_an_open_transaction_is_unstable_from_the_batch_in_which_the_log_starts(
     """LogSegment.read, which UnifiedLog.maybeIncrementFirstUnstableOffset asks."""
     records = [oracle.Record(offset, 1000, b"k", b"v") for offset in (1, 2, 3)]
     path = written(tmp_path / "t-0", {0: oracle.encode(data(0, 8, False)) + oracle.encode(replace(
-        data(1, 7, True), last_offset_delta=2, records=records))})
+        data(1, 7, True), last_offset_delta=2, records=records)), 4: oracle.encode(
+            data(4, 8, False))})
     log = load_log(str(path), replace(inputs(), log_start_offset=2))
-    assert (log.log_start_offset, log.log_end_offset, log.first_unstable_offset) == (2, 4, 1)
+    assert (log.log_start_offset, log.log_end_offset, log.first_unstable_offset) == (2, 5, 1)
+    assert 0 not in [one.base_offset for one in log.segments.held]
     log.close()
 
 

@@ -75,8 +75,9 @@ class LogCreation:
         return log
 
     def _refuse_not_loaded(self, key: TopicPartition) -> None:
-        """Raises KafkaStorageError if a start with `on_load_error` left the partition's log out:
-        opened as a new one it would lack its recovery, and begin below its start."""
+        """Raises KafkaStorageError if a start with `on_load_error` left the partition's log out, or
+        the copy of a move: opened as a new log it would lack its recovery, and begin below its
+        start, and a second copy would stop every later start."""
         for directory in self._state.directories.all():
             if key in directory.not_loaded:
                 raise KafkaStorageError(f"Can not create log for {key} because its log in "
@@ -133,9 +134,6 @@ class LogCreation:
         state.table.add(log, DirectoryKind.FUTURE if is_future else DirectoryKind.LIVE)
         state.configs.serve(log)
         state.cleaning.created(log)
-        directory = state.directories.get(log_dir)
-        if directory is not None:
-            directory.forget_on_file(key)
         _log.info("Created log for partition %s in %s with properties %s", key, path,
                   _overridden(config))
         self._preferred.pop(key, None)

@@ -70,7 +70,7 @@ class LogDirectory:
         self.loading_completed = False
         #: Whether one of them failed.
         self.loading_failed = False
-        #: The partitions whose logs are here and did not load.
+        #: The partitions whose logs, or copies of a move, are here and did not load.
         self.not_loaded: set[TopicPartition] = set()
         # Checkpointed offsets of logs that are not loaded, by checkpoint: they stay in the files.
         self._on_file: dict[str, dict[TopicPartition, int]] = {}

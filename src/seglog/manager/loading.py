@@ -268,7 +268,7 @@ class LogLoading:
             log = self._load_log(start, partition, path)
         except Exception as error:
             if self._continues:
-                if partition.kind is DirectoryKind.LIVE:
+                if partition.kind in _SERVED:
                     directory.not_loaded.add(partition.topic_partition)
                 self._passed_over(directory, path, error)
             elif isinstance(error, OSError):

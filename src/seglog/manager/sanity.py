@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.scan import (
-    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, NO_END_OFFSET, CheckLevel, FileClass,
-    PartitionListing, SegmentChecks, check_segments,
+    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, CheckLevel, FileClass, PartitionListing, SegmentChecks,
+    check_segments,
 )
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError, SeglogError
@@ -104,7 +104,7 @@ class _LaterChecks:
                           if int(self.bases[row]) in self._log.segments)
 
     def _check_segments(self, path: str, start: int, stop: int) -> SegmentChecks:
-        end = int(self.bases[stop]) if stop < len(self.bases) else NO_END_OFFSET
+        end = int(self.bases[stop])  # the active segment is checked already
         return check_segments(
             path, self.bases[start:stop], self._flags[start:stop],
             CheckLevel.KAFKA if self._level is LoadLevel.KAFKA else CheckLevel.FULL, end_offset=end)
