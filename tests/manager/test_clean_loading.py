@@ -23,7 +23,7 @@ from seglog.manager.loading import LogLoading
 from seglog.metrics import Gauge, MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.open_log import load_log
-from seglog.storage.paths import parse_directory_name
+from seglog.storage.paths import RECOVERY_POINT_CHECKPOINT, parse_directory_name
 from tests.differential import registry as damages
 from tests.differential.cases import plan
 from tests.differential.sources import Source, Sources
@@ -31,7 +31,7 @@ from tests.manager.records import batch
 from tests.manager.row_starts import (
     CHECKPOINTS, CLEAN, NOW_MS, PLAIN, SETTINGS, compare, idle_directory, restarted,
 )
-from tests.manager.support import snapshot
+from tests.manager.support import entries, snapshot
 from tests.support.effort import quick_each, quick_first
 from tests.support.golden import LOAD_CONFIG
 
@@ -82,6 +82,16 @@ def test_a_stray_snapshot_at_offset_0(template: Path, tmp_path: Path) -> None:
     last, = (home / "later-0").glob("*.snapshot")
     shutil.copyfile(last, last.with_name(f"{0:020d}.snapshot"))
     assert compare(home, tmp_path / "k") == len(PLAIN) + 1
+
+
+def test_a_row_leaves_no_offset_when_it_is_deleted(template: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(template, tmp_path / "k"))
+    with seglog.LogManager([root], log_config=SETTINGS) as manager:
+        [rows] = manager._state.table.unopened()
+        key = rows.rows.keys[0]
+        manager.async_delete(key)
+        assert {key} == set(entries(template / RECOVERY_POINT_CHECKPOINT)) - set(
+            entries(root / RECOVERY_POINT_CHECKPOINT))
 
 
 @pytest.mark.parametrize("first", quick_first(range(0, 24, 8), 1))

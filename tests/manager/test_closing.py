@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import seglog
 from seglog.errors import KafkaStorageError, LogManagerStateError
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager import creation
+from seglog.manager.directories import LogDirectory
+from seglog.manager.offset_checkpoints import (
+    write_high_watermarks, write_log_start_offsets, write_recovery_points,
+)
 from tests.manager.moving import N0, begin, manager_of, new_log
 from tests.manager.records import fill
 from tests.manager.support import make_dir, snapshot
@@ -92,3 +99,22 @@ def test_no_checkpoint_is_written_after_the_end(roots: list[Path]) -> None:
     manager._state.checkpoints.recovery_offsets()
     assert not any((root / RECOVERY).exists() for root in roots)
     assert manager.live_log_dirs == list(map(str, roots))
+
+
+@pytest.mark.parametrize("write", [
+    write_recovery_points, write_log_start_offsets, write_high_watermarks])
+def test_no_checkpoint_loses_the_logs_of_a_directory_that_fails_meanwhile(
+        tmp_path: Path, write: Callable[[LogDirectory, Any], None]) -> None:
+    """They have left the table by then."""
+    channel = LogDirFailureChannel()
+    directory = LogDirectory(str(tmp_path), None, channel)
+    directory.lock()
+
+    def opened(path: str) -> list[UnifiedLog]:
+        channel.maybe_add_offline_log_dir(path, "it fails", OSError(errno.EIO, "x"))
+        return []
+
+    with pytest.raises(KafkaStorageError):
+        write(directory, SimpleNamespace(unopened=lambda path: [], opened=opened))
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    directory.unlock()

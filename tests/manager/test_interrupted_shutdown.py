@@ -42,6 +42,7 @@ def test_an_interrupted_shutdown_releases_the_directories(
     assert not (root / ".lock").exists() and not (root / ".kafka_cleanshutdown").exists()
     with pytest.raises(KafkaStorageError):  # another process may write there now
         fill(log, 1)
+    assert manager._state.table.is_sealed, "and no other log is opened there"
     manager.shutdown()
     with seglog.LogManager(root) as after:
         found = after.get_log(A0)

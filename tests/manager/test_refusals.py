@@ -48,12 +48,13 @@ def test_directories_that_are_none(roots: list[Path], tmp_path: Path) -> None:
     link.symlink_to(roots[0])
     refused(lambda: Manager([roots[0], link]), "DuplicateLogDirError",
             f"Duplicate log directory found: {roots[0]}, {link}")
-    refused(lambda: Manager(tmp_path), "KafkaStorageError",
-            "[Errno 22] not a place for logs: it holds 'k1', 'k2' and more, and a data directory "
-            "holds nothing but logs; use a new or empty directory, such as "
-            f"{tmp_path}/data: '{tmp_path}'",
-            code="not_a_data_directory", errno=errno.EINVAL, file=str(tmp_path))
     file, nul = tmp_path / "file", f"{tmp_path}/nul\0"
+    for dirs in ([tmp_path], [nul, tmp_path]):
+        refused(lambda dirs=dirs: Manager(dirs), "KafkaStorageError",  # type: ignore[misc]
+                "[Errno 22] not a place for logs: it holds 'k1', 'k2' and more, and a data "
+                "directory holds nothing but logs; use a new or empty directory, such as "
+                f"{tmp_path}/data: '{tmp_path}'",
+                code="not_a_data_directory", errno=errno.EINVAL, file=str(tmp_path))
     file.write_text("")
     for given, number, why in (
             (file, errno.ENOTDIR, f"{file} is not a readable log directory."),

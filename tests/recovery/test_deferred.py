@@ -91,6 +91,19 @@ def test_only_what_is_touched_is_checked() -> None:
     assert disk.checked == {12: 1}, "the active segment was checked at load"
 
 
+def test_an_offset_before_the_first_segment_is_one_of_the_first() -> None:
+    """As of a tiered log, which begins before its segments."""
+    checked: list[range] = []
+
+    def check(start: int, stop: int) -> list[int]:
+        checked.append(range(start, stop))
+        return []
+
+    checks = DeferredChecks(np.array([10, 20, 30]), np.zeros(3, np.bool_), check, lambda rows: None)
+    run([lambda: checks.ensure_offset(5)])
+    assert checked == [range(1)]
+
+
 def test_background_threads_and_first_touch_share_the_work() -> None:
     count = CHUNK_SEGMENTS * 4 + 17
     disk = Disk(count)

@@ -18,8 +18,10 @@ from seglog.recovery.index_files import (
     OFFSET_ENTRY, TIME_ENTRY, OffsetIndexFile, TimeIndexFile, TxnIndexFile,
 )
 from seglog.recovery.loader_failures import InvalidOffset, LoaderFailure
+from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
 from seglog.storage.txn_entries import encode_entries
+from tests.recovery.test_log_loader import at, inputs, written
 from tests.support.effort import examples
 from tests.support.synced import syncs
 
@@ -185,3 +187,17 @@ def test_an_entry_holds_31_bits_of_distance(tmp_path: Path, disk_of: Callable[[s
         with pytest.raises(LoaderFailure) as caught:
             index._relative(offset)
         assert caught.value.kafka_error == "IndexOffsetOverflowException"
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_log_knows_the_sizes_of_the_indexes_that_its_load_wrote(
+        tmp_path: Path, clean: bool) -> None:
+    path = written(tmp_path / "t-0", {0: at(0) + at(1) + at(2), 3: at(3)})
+    (path / f"{0:020d}.timeindex").unlink()
+    log = load_log(str(path), inputs(clean=clean))
+    sizes = [(path / f"{0:020d}{suffix}").stat().st_size for suffix in (".index", ".timeindex")]
+    if clean:
+        sizes[0] = -1  # nobody has used it
+    assert [log.segments.index_size[0], log.segments.time_index_size[0]] == sizes
+    assert 0 not in [one.base_offset for one in log.segments.held]
+    log.close()

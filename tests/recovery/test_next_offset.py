@@ -88,20 +88,22 @@ def test_a_search_reads_no_crc(tmp_path: Path) -> None:
         assert next_offset_from(fd, path, 0, end, 0, 1) == 6
 
 
-@pytest.mark.parametrize("is_slice", [False, True])
-def test_a_header_that_ends_after_the_file_is_not_whole(tmp_path: Path, is_slice: bool) -> None:
+@pytest.mark.parametrize(("is_slice", "skipped"), [(False, 0), (True, 0), (True, 1)])
+def test_a_header_that_ends_after_the_file_is_not_whole(
+        tmp_path: Path, is_slice: bool, skipped: int) -> None:
     """FileLogInputStream.FileChannelRecordBatch.loadBatchHeader."""
     first, path = batch(2), str(tmp_path / f"{0:020d}.log")
-    Path(path).write_bytes(first + SHORT)
-    end = len(first) + len(SHORT)
+    start, size = skipped * len(first), len(first) + len(SHORT)
+    end = start + size
+    Path(path).write_bytes(first * (skipped + 1) + SHORT)
     with opened_log(path) as fd:
-        found = whole_headers(fd, path, 0, end, is_slice=is_slice)
+        found = whole_headers(fd, path, start, end, is_slice=is_slice)
         assert next(found)["base_offset"].tolist() == [0]
         with pytest.raises(LoaderFailure) as caught:
             next(found)
     assert caught.value.message == (
-        f"Failed to load record batch at position {len(first)} from FileRecords(size={end}, "
-        f"file={path}, start=0, end={end if is_slice else 2**31 - 1})")
+        f"Failed to load record batch at position {start + len(first)} from FileRecords("
+        f"size={size}, file={path}, start={start}, end={end if is_slice else 2**31 - 1})")
 
 
 def test_a_batch_of_fewer_bytes_than_its_header_is_one_batch(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_a_snapshot_takes_the_place_of_one_under_another_name() -> None:
     for name in ("7.snapshot", snapshot_name(7), "+7.snapshot"):
         names.add(7, name)
         assert names[7] == name and [*names.offsets] == [7]
+    assert names.remove(7) == name and names[7] == snapshot_name(7)
 
 
 @pytest.mark.parametrize(("offsets", "bases", "kept"), [
