@@ -11,11 +11,13 @@ import pytest
 
 from seglog.config import LoadConfig
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError, SeglogError
+from seglog.log.log_dir_failures import LogDirFailureChannel
+from seglog.manager.directories import LogDirectory
 from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
 from seglog.storage import paths
 from seglog.storage.checkpoint_files import read_offset_checkpoint
-from tests.manager.support import break_load, input_output_error
+from tests.manager.support import break_load, entries, input_output_error
 
 CHECKPOINTS = (paths.RECOVERY_POINT_CHECKPOINT, paths.LOG_START_OFFSET_CHECKPOINT)
 
@@ -142,3 +144,29 @@ def test_a_log_that_did_not_load_is_not_created_anew(
     with LogManager([root]) as manager:
         log = manager.get_log(key)
         assert log is not None and log.log_start_offset == start > 0
+
+
+@pytest.mark.parametrize("stays_online", [False, True])
+def test_a_malformed_checkpoint_counts_as_empty_and_an_unreadable_one_only_offline(
+        tmp_path: Path, stays_online: bool) -> None:
+    directory = LogDirectory(str(tmp_path), None, LogDirFailureChannel())
+    malformed, unreadable = CHECKPOINTS
+    (tmp_path / malformed).write_text("x")
+    (tmp_path / unreadable).mkdir()
+    assert directory.read_or_reset(malformed, stays_online) == {}
+    if stays_online:
+        with pytest.raises(KafkaStorageError):
+            directory.read_or_reset(unreadable, stays_online)
+    else:
+        assert directory.read_or_reset(unreadable) == {}
+
+
+def test_only_the_starts_of_loaded_logs_stay_in_the_files(tmp_path: Path) -> None:
+    """With `keep_log_starts`."""
+    key, names = TopicPartition("t", 0), (*CHECKPOINTS, paths.HIGH_WATERMARK_CHECKPOINT)
+    directory = LogDirectory(str(tmp_path), None, LogDirFailureChannel(), keep_log_starts=True)
+    directory.keep_on_file({name: {key: 7} for name in names}, {key})
+    directory.forget_on_file(key)
+    for name in names:
+        directory.write_checkpoint(name, {})
+    assert [entries(tmp_path / name) for name in names] == [{}, {key: 7}, {}]

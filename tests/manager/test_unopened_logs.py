@@ -151,6 +151,15 @@ def test_the_gauge_of_retention_is_0_until_it_has_looked() -> None:
     assert gauge.value == 50
 
 
+def test_the_meters_of_topics_are_there_once_the_gauges_are_counted() -> None:
+    stats = BrokerTopicStats(MetricsRegistry())
+    before = len(stats.registry)
+    gauges = UnopenedGauges(made(SINGLE, SINGLE), stats, lambda _: LogConfig())
+    count = len(gauges)
+    assert len(stats.registry) > before
+    assert count == len(list(gauges.metrics()))
+
+
 def test_retention_in_percent() -> None:
     assert [size_in_percent(50, LogConfig(retention_bytes=limit), is_local=False)
             for limit in (100, 1, 0, -1)] == [50, 5000, 0, 0]

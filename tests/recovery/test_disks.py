@@ -24,6 +24,7 @@ from seglog.recovery.loaded import error_state
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.segment_files import SegmentFiles
 from tests.recovery.test_real_load import CASES, files_of, inputs_of, load
 from tests.support.effort import quick_first
 from tests.support.held import open_files
@@ -397,17 +398,18 @@ def test_a_load_leaves_nothing_that_it_has_looked_at(tmp_path: Path) -> None:
     assert disk.known("leader-epoch-checkpoint") is None
 
 
-def test_a_close_tells_that_indexes_could_not_be_trimmed(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("owner", "step"), [(LogFiles, "_trim_opened"), (SegmentFiles, "close")])
+def test_a_close_tells_that_files_could_not_be_trimmed(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str) -> None:
     with seglog.open(tmp_path / "t-0") as created:
         created.append(b"x")
     [inputs] = inputs_of(tmp_path).values()
     log = load_log(str(tmp_path / "t-0"), inputs)
 
-    def failing(files: LogFiles) -> None:
-        raise KafkaStorageError(errno.EIO, os.strerror(errno.EIO), files.path)
+    def failing(files: object) -> None:
+        raise KafkaStorageError(errno.EIO, os.strerror(errno.EIO), "x")
 
-    monkeypatch.setattr(LogFiles, "_trim_opened", failing)
+    monkeypatch.setattr(owner, step, failing)
     with pytest.raises(KafkaStorageError, match="Input/output error"):
         log.close()
 

@@ -26,6 +26,7 @@ from seglog.recovery.root import read_root
 from seglog.recovery.segment_loading import SegmentLoading
 from tests.oracle.batch import Batch, Record, encode
 from tests.recovery.test_load import data_dir, name, partition
+from tests.support.held import threads_since
 
 
 class Recorder(NullListener):
@@ -109,6 +110,14 @@ def test_threads_that_ended_during_a_load_count(tmp_path: Path) -> None:
     with DirectoryLoad(str(tmp_path), LoadLevel.KAFKA, NullListener(), 2) as loads:
         loads.count_segments(3, 5)
         assert loads.report(True).thread_segments == (0, 0, 0, 5)
+
+
+def test_no_thread_of_a_load_remains(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with DirectoryLoad(str(tmp_path), LoadLevel.KAFKA, NullListener(), 2) as loads:
+        assert loads.segments.pool is not None
+        assert loads.segments.pool.submit(int).result(60) == 0
+    assert not threads_since(before)
 
 
 def test_nothing_remains_of_a_load_that_is_abandoned(tmp_path: Path) -> None:

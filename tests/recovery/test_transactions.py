@@ -16,7 +16,8 @@ from seglog.recovery.open_log import load_log
 from seglog.recovery.producer_folding import fold_batches
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.segment_recovery import RecoveryFailure, recover_extent
-from seglog.storage.producer_state import ProducerState
+from seglog.storage.paths import snapshot_name
+from seglog.storage.producer_state import ProducerState, encode_snapshot
 from seglog.storage.txn_entries import encode_entries
 from tests.oracle import batch as oracle
 from tests.recovery.test_log_loader import inputs, load, written
@@ -117,6 +118,18 @@ def test_records_are_stable_up_to_the_batch_of_an_open_transaction(tmp_path: Pat
         data(0, 8, False), data(1, 7, True), data(2, 8, True))))})
     log = load(path)
     assert (log.log_end_offset, log.first_unstable_offset) == (3, 1)
+    log.close()
+
+
+def test_a_transaction_is_unstable_until_its_marker_is_replicated(tmp_path: Path) -> None:
+    """ProducerStateManager.onHighWatermarkUpdated."""
+    path = written(tmp_path / "t-0", {0: b"".join(map(oracle.encode, (
+        data(0, 7, True), control(1, 7, bytes(4), bytes(6)))))})
+    (path / snapshot_name(0)).write_bytes(encode_snapshot([]))  # so the log is read
+    log = load_log(str(path), inputs(clean=True))
+    for offset, unstable in ((1, 0), (2, None)):
+        log.update_high_watermark(offset)
+        assert log.first_unstable_offset == unstable
     log.close()
 
 
