@@ -270,6 +270,29 @@ def test_stop_leaves_the_rest_alone() -> None:
     assert disk.checked == {3: 1}
 
 
+def test_stop_waits_for_a_recovery() -> None:
+    begun, released, done = threading.Event(), threading.Event(), list[int]()
+
+    def recover(rows: Sequence[int]) -> None:
+        begun.set()
+        assert released.wait(120)
+        done.extend(rows)
+
+    checks = DeferredChecks(np.arange(2, dtype=np.int64), np.zeros(2, np.bool_),
+                            lambda start, stop: [0], recover)
+    finder = threading.Thread(target=checks.ensure_offset, args=(0,), daemon=True)
+    stopper = threading.Thread(target=lambda: (checks.stop(), done.append(-1)), daemon=True)
+    finder.start()
+    assert begun.wait(120)
+    stopper.start()
+    wait_for(lambda: checks._changed._waiters)  # type: ignore[attr-defined]
+    released.set()
+    for one in (finder, stopper):
+        one.join(60)
+        assert not one.is_alive()
+    assert done == [0, -1]
+
+
 def test_stop_ends_all_waits_for_a_check() -> None:
     """Those of a thread that needs the same segment, and of one that has found later damage."""
     begun, released = threading.Event(), threading.Event()
