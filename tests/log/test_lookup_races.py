@@ -384,6 +384,16 @@ def test_a_stream_says_that_its_records_were_truncated(log: UnifiedLog) -> None:
             next(stream)
 
 
+def test_a_stream_says_so_also_if_their_bytes_are_gone(log: UnifiedLog) -> None:
+    append(log)
+    tail = RangeTail(log, 0, timeout=0.0, stop_offset=log.log_end_offset)
+    plan = Plan(iter([next(tail)]), tail.opened, tail.check_unchanged)
+    stream = RecordBatchStream(lambda: plan, DecodeOptions())
+    log.truncate_to(0)
+    with pytest.raises(OffsetOutOfRangeError, match="was truncated to offset 0"):
+        next(stream)
+
+
 def test_a_follower_of_a_deleted_log_ends(log: UnifiedLog) -> None:
     for _ in range(20):
         append(log)

@@ -147,6 +147,7 @@ def test_a_manager_and_a_log_as_root(tmp_path: Path) -> None:
     for name, owner in found.items():
         is_directory = (root / name).is_dir()
         assert owner == (USER, GROUP, "drwxrws---" if is_directory else "-rw-rw----"), name
+    assert ownership.chown_command(root) is None
     assert run_as(USER, OPEN, root, a_batch()).stdout == "fine\n"
 
 
@@ -244,6 +245,30 @@ def test_a_user_gives_files_to_the_group_and_is_told_once_of_the_owner(tmp_path:
     assert done.stderr.count(f"run as root: chown -R {USER}:{GROUP} {root}\n") == 1, done.stderr
     made = list(root.iterdir())
     assert len(made) > 2 and {path.stat().st_gid for path in made} == {GROUP}
+
+
+def test_who_may_not_give_files_away_is_told_once_per_data_directory(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As in the two tests above, in this process."""
+    real = os.fchown
+
+    def refuse(descriptor: int, user: int, group: int) -> None:
+        if user != -1:
+            raise PermissionError(1, "Operation not permitted")
+        real(descriptor, user, group)
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    roots = [tmp_path / "one", tmp_path / "an other"]
+    for root in roots:
+        root.mkdir()
+        give(root, directories=0o770)
+        for name in "ab":
+            with seglog.open(root / f"{name}-0") as log:
+                log.append(b"x")
+    commands = [f"chown -R {USER}:{GROUP} {root}" for root in (roots[0], f"'{roots[1]}'")]
+    assert [ownership.chown_command(root) for root in roots] == commands
+    assert [line.partition("run as root: ")[2] for line in caplog.messages] == commands
+    assert {path.stat().st_gid for root in roots for path in root.iterdir()} == {GROUP}
 
 
 @pytest.mark.parametrize(("name", "mode"), quick_each([

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -61,18 +63,25 @@ def test_any_lock_on_any_part_of_the_file_has_a_holder(
     assert find_holder(str(tmp_path)) is None
 
 
+@pytest.mark.parametrize(("platform", "layout", "question", "number"), [
+    ("linux", "hhqqi0q", (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0), 4),
+    ("darwin", "qqihh", (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET), 2)])
 @pytest.mark.parametrize(("pid", "expected"), [(-1, 0), (0, 0), (1, 1), (77, 77)])
 def test_a_holder_without_a_pid_here_is_of_another_container(
-        monkeypatch: pytest.MonkeyPatch, pid: int, expected: int) -> None:
-    number = 2 if sys.platform == "darwin" else 4
-
-    def answer(descriptor: int, command: int, question: bytes) -> bytes:
-        fields = list(lock_holder._FLOCK.unpack(question))
+        monkeypatch: pytest.MonkeyPatch, platform: str, layout: str, question: tuple[int, ...],
+        number: int, pid: int, expected: int) -> None:
+    """Each system's struct flock asks for the whole file."""
+    def answer(descriptor: int, command: int, asked: bytes) -> bytes:
+        fields = list(struct.unpack(layout, asked))
+        assert (command, *fields) == (fcntl.F_GETLK, *question)
         fields[number] = pid
-        return lock_holder._FLOCK.pack(*fields)
+        return struct.pack(layout, *fields)
 
-    monkeypatch.setattr(lock_holder.fcntl, "fcntl", answer)
-    assert ask_holder(0) == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", platform)
+        patch.setattr(lock_holder, "_FLOCK", struct.Struct(layout))
+        patch.setattr(fcntl, "fcntl", answer)
+        assert ask_holder(0) == expected
 
 
 @pytest.mark.parametrize(("holder", "words"), [

@@ -12,7 +12,9 @@ from seglog.errors import KafkaStorageError
 from seglog.storage.discover import (
     find_directories, find_partitions, is_gone, split_partition,
 )
-from seglog.storage.place import PlaceKind, identify, require_data_directory
+from seglog.storage.place import (
+    PlaceKind, identify, require_data_directory, require_room_for_logs,
+)
 
 
 @pytest.fixture
@@ -33,6 +35,16 @@ def test_the_data_directory_may_be_two_levels_above(
     with pytest.raises(KafkaStorageError) as caught:
         require_data_directory(partition / inside)
     assert (f"did you mean {partition.parent}?" in str(caught.value)) is is_found
+
+
+def test_logs_may_be_created_two_levels_below_a_stray_segment(tmp_path: Path) -> None:
+    """Such as one that somebody left in /tmp."""
+    (tmp_path / f"{0:020d}.log").touch()
+    (tmp_path / "home").mkdir()
+    assert require_room_for_logs(tmp_path / "home" / "new") == str(tmp_path / "home" / "new")
+    for name in ("home", "new"):
+        with pytest.raises(KafkaStorageError, match="inside of the partition directory"):
+            require_room_for_logs(tmp_path / name)
 
 
 def test_a_path_is_of_a_data_directory_or_of_one_partition(

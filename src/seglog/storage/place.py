@@ -204,7 +204,7 @@ def require_data_directory(path: str | os.PathLike[str]) -> None:
 def require_room_for_logs(path: str | os.PathLike[str]) -> str:
     """The absolute path of a directory in which logs may be created: a data directory, an empty
     one, or one that does not exist yet. Raises KafkaStorageError for a directory that holds other
-    things, or that is inside of a partition's directory."""
+    things, or if the first existing directory above it is a partition's."""
     place = identify(path)
     if place.kind is PlaceKind.DATA_DIRECTORY:
         return place.path
