@@ -272,6 +272,28 @@ def test_a_listing_during_which_a_file_changes_its_name(
     assert [one.base_offset for one in segments.with_txn_index()] == [0, 10, 20]
 
 
+@pytest.mark.parametrize(("tick_ns", "changes", "expected"), [
+    (log_store._TICK_NS, 0, 1), (1 << 62, 0, 2), (1 << 62, 1, 3), (1 << 62, 9, 5)])
+def test_a_directory_is_listed_until_nothing_changes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tick_ns: int, changes: int, expected: int
+        ) -> None:
+    """One that was changed before the last tick of the clock at least twice."""
+    looks: list[str] = []
+
+    def changing(path: str) -> PartitionListing:
+        looks.append(path)
+        found = list_partition(path)
+        if len(looks) <= changes:
+            (tmp_path / f"{len(looks):020d}.log").touch()
+        return found
+
+    os.utime(tmp_path, (time.time() - 60,) * 2)
+    monkeypatch.setattr(log_store, "_TICK_NS", tick_ns)
+    monkeypatch.setattr(log_store, "list_partition", changing)
+    found, _ = LOCAL.listing(str(tmp_path))
+    assert len(looks) == expected and len(found.base_offsets) == min(changes, 4)
+
+
 @pytest.mark.parametrize("aborted", [False, True])
 def test_a_directory_that_takes_the_place_of_the_listed_one(tmp_path: Path, aborted: bool) -> None:
     """A topic that is created again: nothing of it is taken for the records that were listed."""

@@ -155,3 +155,13 @@ def test_golden_names(golden: Path) -> None:
         paths.parse_directory_name(file.parent)
         found = paths.parse_file_name(file.name)
         assert found.kind is not FileKind.OTHER and found.canonical, file
+
+
+def test_a_link_leads_to_a_directory_if_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").touch()
+    for target in ("directory", "file", "nothing", "link to itself"):
+        (tmp_path / f"link to {target.removeprefix('link to ')}").symlink_to(target)
+    with os.scandir(tmp_path) as entries:
+        assert {entry.name for entry in entries if paths.leads_to_directory(entry)} == {
+            "directory", "link to directory"}

@@ -10,7 +10,7 @@ import pytest
 
 from seglog.errors import CorruptRecordError
 from seglog.model import MAX_TIMESTAMP, TimestampOffset
-from seglog.storage import segment
+from seglog.storage import salvage, segment
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.storage.salvage import SegmentExtent, Surveys
@@ -193,6 +193,18 @@ def test_an_empty_segment_has_nothing_to_salvage(tmp_path: Path) -> None:
             found = Surveys().of(handle, SegmentExtent("f", 5, 0, None), checked=checked)
             assert (found.spans, found.gaps, found.next_offset) == ((), (), 5)
             assert found.is_checked is checked
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_headers_are_followed_from_one_chunk_of_batches_to_the_next(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(salvage, "_BATCHES_PER_SCAN", most)
+    (tmp_path / name(0)).write_bytes(THREE + bytes(9))
+    with PartitionLog.open(tmp_path) as log, log.segments[0].opened() as handle:
+        found = Surveys().of(handle, SegmentExtent("f", 0, len(THREE) + 9, 5))
+    gap, = found.gaps
+    assert (found.spans, found.next_offset, found.is_checked) == (((0, len(THREE)),), 3, False)
+    assert (gap.kind, gap.first_offset, gap.last_offset) == ("zero_tail", 3, 4)
 
 
 def test_the_surveys_that_were_used_last_are_kept(tmp_path: Path) -> None:
