@@ -12,6 +12,7 @@ from seglog.errors import KafkaStorageError
 from seglog.storage.discover import (
     find_directories, find_partitions, is_gone, split_partition,
 )
+from seglog.storage.log_store import LocalFiles
 from seglog.storage.place import (
     PlaceKind, identify, require_data_directory, require_room_for_logs,
 )
@@ -164,8 +165,10 @@ def test_a_reader_names_what_was_meant_by_a_missing_path(tmp_path: Path) -> None
     (["partition.metadata", "x"], PlaceKind.OTHER),
     (["partition.metadata", "x/"], PlaceKind.OTHER)], ids=str)
 @pytest.mark.parametrize("name", ["place", "place-0"])
-def test_what_makes_a_place(tmp_path: Path, names: list[str], kind: PlaceKind, name: str) -> None:
-    """A directory whose name is a partition's may be a log that gets its first files."""
+def test_what_makes_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str],
+                            kind: PlaceKind, name: str) -> None:
+    """In any order. A directory whose name is a partition's may be a log that gets its first
+    files."""
     root = tmp_path / name
     root.mkdir()
     for one in names:
@@ -175,7 +178,11 @@ def test_what_makes_a_place(tmp_path: Path, names: list[str], kind: PlaceKind, n
             path.mkdir()
         else:
             path.touch()
-    found = identify(root)
     if name == "place-0" and names[-1:] == ["partition.metadata"]:
         kind = PlaceKind.PARTITION_DIRECTORY
-    assert found.kind is kind and bool(found.foreign) is (kind is PlaceKind.OTHER)
+    entries = LocalFiles.entries
+    for backwards in (False, True):
+        monkeypatch.setattr(LocalFiles, "entries", lambda *where, backwards=backwards: sorted(
+            entries(*where), reverse=backwards))
+        found = identify(root)
+        assert found.kind is kind and bool(found.foreign) is (kind is PlaceKind.OTHER)

@@ -182,7 +182,9 @@ def test_places(places: Path, name: str, number: int, as_data: str | None, for_l
         PartitionLog.open(path).close()
 
     for call, why, code in ((require_data_directory, as_data, "not_a_data_directory"),
-                            (require_room_for_logs, for_logs, "not_a_data_directory")):
+                            (require_room_for_logs, for_logs, "not_a_data_directory"),
+                            (find_directories, None if name == "data/t-0" else as_data,
+                             "not_a_data_directory")):
         if why is None:
             call(path)
             continue
