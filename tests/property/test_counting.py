@@ -140,6 +140,7 @@ def test_batches_that_compaction_left(tmp_path: Path) -> None:
         if exact:
             assert (found.min_timestamp, found.max_timestamp) == (1023, 1054)
     assert counted(path, 24, 31).records == 2
+    assert counted(path, 30, 39).records == 9
     assert counted(path, 0, 23) == counted(path, 56) == RecordCount()
 
 

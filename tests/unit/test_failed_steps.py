@@ -104,6 +104,16 @@ def test_a_lock_file_that_its_holder_deletes_meanwhile(
     assert tried[0] == min(times + 1, 100)
 
 
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_a_file_that_another_process_has_locked_is_closed(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    lock = FileLock(str(tmp_path / ".lock"))
+    failing(monkeypatch, fcntl, "lockf", number=number)
+    assert not lock.try_lock() and not lock.is_locked and not open_files(tmp_path)
+    assert lock.try_lock()
+    lock.destroy()
+
+
 def test_a_lock_in_a_directory_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         FileLock(str(tmp_path / "none" / ".lock")).try_lock()

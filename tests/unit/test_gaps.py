@@ -268,6 +268,16 @@ def test_lengths_are_followed_for_a_bounded_number_of_bytes(
             assert [(gap.first_offset, gap.last_offset) for gap in log.gaps] == gaps
 
 
+def test_lengths_that_lead_through_many_bad_batches_are_followed_once(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(salvage, "_BUDGET_BYTES", 0)
+    (tmp_path / name(0)).write_bytes(b"".join(map(flipped, map(batch, range(30)))) + batch(30))
+    (tmp_path / name(40)).write_bytes(batch(40))
+    with PartitionLog.open(tmp_path) as log:
+        assert offsets_of(log) == [30, 40]
+        assert [gap.first_offset for gap in log.gaps] == [*range(30)]
+
+
 def test_a_batch_that_only_overlaps_one_before_it_was_moved_there(tmp_path: Path) -> None:
     """The CRC does not cover its base offset, so what is missing is where it lies."""
     def pair(first: int) -> bytes:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import seglog
+from seglog._native.columns import RecordColumns
 from seglog.storage import prefetch
+from seglog.storage.prefetch import Ending, Prefetch
+from seglog.storage.ranges import LogRange
 from tests.support.held import threads_since
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -38,6 +43,23 @@ def test_a_thread_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         prefetch._cancel_all()
         stream.close()
         assert sum(columns.num_rows for columns in log.to_arrow(threads=2)) == 200
+
+
+def test_a_thread_of_a_stream_that_was_left_ends_at_its_next_handover() -> None:
+    handed, is_left, planned = list[int](), threading.Event(), cast("LogRange", object())
+
+    def run(planned: LogRange, ending: Ending) -> Iterator[list[RecordColumns]]:
+        for number in range(9):
+            handed.append(number)
+            yield []
+            is_left.wait(PATIENCE)
+
+    ahead = Prefetch(iter([planned]), run, 1, 1, lambda: None)
+    with ahead:
+        next(ahead.decoded())
+    is_left.set()
+    ahead.join()
+    assert len(handed) <= 2
 
 
 def test_no_thread_runs_while_the_interpreter_ends(tmp_path: Path) -> None:

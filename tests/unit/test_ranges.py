@@ -31,7 +31,8 @@ class Piece:
 @pytest.mark.parametrize(("sizes", "target", "expected"), [
     ([], 10, []), ([3, 3, 4], 10, [[3, 3, 4]]), ([3, 3, 5], 10, [[3, 3], [5]]),
     ([20, 1], 10, [[20], [1]]), ([1, 20], 10, [[1], [20]]), ([0, 0], 0, [[0, 0]]),
-    ([5, 5, 5, 5], 10, [[5, 5], [5, 5]]), ([1, 1], 1, [[1], [1]])])
+    ([5, 5, 5, 5], 10, [[5, 5], [5, 5]]), ([5, 6, 5], 10, [[5], [6], [5]]),
+    ([1, 1], 1, [[1], [1]])])
 def test_pieces_are_grouped_up_to_the_target(sizes: list[int], target: int,
                                              expected: list[list[int]]) -> None:
     groups = list(pack([Piece(size) for size in sizes], target))

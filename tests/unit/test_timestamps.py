@@ -22,6 +22,7 @@ from seglog.storage.timestamps import (
     find_past_damage_max_timestamp, ranges_since,
 )
 from tests.oracle.batch import Batch, Record, encode
+from tests.oracle.files import encode_offset_index
 from tests.oracle.writer import LogConfig, LogWriter
 
 #: (timestamp, offset, leader epoch) of each record
@@ -156,6 +157,22 @@ def test_of_two_records_with_the_largest_time_the_first_counts(tmp_path: Path) -
             offset, 0, [Record(offset, 5)], base_timestamp=5, max_timestamp=most)))
     with PartitionLog.open(tmp_path) as log:
         assert log.offset_for_timestamp(MAX_TIMESTAMP, on_damage="skip") == TimestampOffset(5, 0, 0)
+
+
+def test_damage_below_the_start_does_not_end_a_search_for_the_latest(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an index leads past it."""
+    monkeypatch.setattr("seglog.storage.segment.INDEX_BYTES_MIN", 0)
+    parts = [encode(Batch(offset, 0, [Record(offset, timestamp)], base_timestamp=timestamp,
+                          max_timestamp=timestamp))
+             for offset, timestamp in enumerate((50, 5, 6, 9, 7))]
+    size = len(parts[0])
+    parts[1] = b"\xff" * size
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(parts))
+    (tmp_path / f"{0:020d}.index").write_bytes(encode_offset_index(
+        [(offset, offset * size) for offset in (2, 3, 4)], 0))
+    with PartitionLog.open(tmp_path, log_start_offset=3) as log:
+        assert log.offset_for_timestamp(MAX_TIMESTAMP) == TimestampOffset(9, 3, 0)
 
 
 def test_the_ends_have_the_epochs_of_the_first_and_the_last_record(tmp_path: Path) -> None:
