@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -60,6 +63,32 @@ def test_a_thread_of_a_stream_that_was_left_ends_at_its_next_handover() -> None:
     is_left.set()
     ahead.join()
     assert len(handed) <= 2
+
+
+class Columns:
+    """Decoded columns of some size."""
+
+    nbytes = 1
+
+
+def test_what_a_stream_that_was_left_had_decoded_is_freed() -> None:
+    """Also while somebody keeps the stream."""
+    decoded: list[weakref.ref[Columns]] = []
+
+    def run(planned: LogRange, ending: Ending) -> Iterator[list[RecordColumns]]:
+        columns = Columns()
+        decoded.append(weakref.ref(columns))
+        yield [cast("RecordColumns", columns)]
+
+    ahead = Prefetch(iter([cast("LogRange", object()) for _ in range(9)]), run, 2, 1, lambda: None)
+    with ahead:
+        next(ahead.decoded())
+        wait_for(lambda: len(decoded) == 3, 10)
+        time.sleep(0.05)  # two threads decode no more than three ranges that nobody takes
+    ahead.join()
+    assert len(decoded) == 3
+    gc.collect()
+    assert [one() for one in decoded if one() is not None] == []
 
 
 def test_no_thread_runs_while_the_interpreter_ends(tmp_path: Path) -> None:

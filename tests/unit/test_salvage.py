@@ -240,6 +240,16 @@ def test_a_batch_out_of_order_at_the_end_of_the_log_is_a_gap(tmp_path: Path) -> 
     assert (gap.first_offset, gap.last_offset) == (1, None)
 
 
+def test_of_two_equal_batches_the_first_is_read(tmp_path: Path) -> None:
+    """As without damage skipped."""
+    (tmp_path / name(0)).write_bytes(b"".join(map(batch, (0, 1, 1, 2))))
+    with PartitionLog.open(tmp_path) as log:
+        assert [row["offset"] for row in read_rows(log, columns=["offset"], on_damage="skip")] == [
+            0, 1, 2]
+        gap, = log.gaps
+    assert gap.position == 2 * len(batch(0))
+
+
 @pytest.mark.parametrize("size", [1, 2, 30])
 def test_the_batch_after_any_junk_is_found(tmp_path: Path, size: int) -> None:
     (tmp_path / name(0)).write_bytes(THREE + b"\xff" * size + batch(3))

@@ -173,6 +173,19 @@ def test_damage_below_the_start_does_not_end_a_search_for_the_latest(
         [(offset, offset * size) for offset in (2, 3, 4)], 0))
     with PartitionLog.open(tmp_path, log_start_offset=3) as log:
         assert log.offset_for_timestamp(MAX_TIMESTAMP) == TimestampOffset(9, 3, 0)
+    (tmp_path / f"{0:020d}.index").unlink()
+    with (PartitionLog.open(tmp_path, log_start_offset=3) as log,
+          pytest.raises(CorruptRecordError) as caught):
+        log.offset_for_timestamp(MAX_TIMESTAMP)
+    assert caught.value.position == size
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_segment_without_timestamps_has_none_at_its_base(tmp_path: Path, count: int) -> None:
+    (tmp_path / f"{7:020d}.log").write_bytes(encode(Batch(
+        7, 1, [Record(7, -1), Record(8, -1)], base_timestamp=-1, max_timestamp=-1)) * (count // 2))
+    with PartitionLog.open(tmp_path) as log:
+        assert log.segments[0].max_timestamp() == (-1, 7)
 
 
 def test_the_ends_have_the_epochs_of_the_first_and_the_last_record(tmp_path: Path) -> None:
