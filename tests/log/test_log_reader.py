@@ -3,6 +3,7 @@ questions about the same files alike."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 import shutil
@@ -65,6 +66,16 @@ def offsets_of(readers: list[LogReader]) -> list[int]:
     start, end = readers[0].log_start_offset, readers[0].log_end_offset
     drawn = random.Random(1).choices(range(start, end), k=3)
     return [start, *drawn, end - 1, end, end + 1, max(start - 1, 0)]
+
+
+@pytest.mark.parametrize("reader", [PartitionLog, UnifiedLog, seglog.EmbeddedLog])
+@pytest.mark.parametrize("verb", ["fetch", "to_arrow", "records", "offset_for_timestamp", "follow"])
+def test_every_reader_has_the_parameters_of_the_vocabulary(reader: type, verb: str) -> None:
+    """With the same defaults."""
+    promised, found = (inspect.signature(getattr(one, verb)).parameters
+                       for one in (LogReader, reader))
+    assert {name: found[name].default for name in promised} == {
+        name: one.default for name, one in promised.items()}
 
 
 def test_where_a_log_begins_and_ends(readers: list[LogReader]) -> None:

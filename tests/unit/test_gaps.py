@@ -224,8 +224,8 @@ def test_gaps_are_in_the_order_of_the_file(tmp_path: Path) -> None:
     (tmp_path / name(0)).write_bytes(flipped(batch(0)) + no_record + flipped(batch(2)) + batch(3))
     with PartitionLog.open(tmp_path) as log:
         assert offsets_of(log) == [3]
-        assert [(one.kind, one.first_offset) for one in log.gaps] == [
-            ("batch_crc", 0), ("record_length", 1), ("batch_crc", 2)]
+        assert [(one.kind, one.first_offset, one.records) for one in log.gaps] == [
+            ("batch_crc", 0, 1), ("record_length", 1, 1), ("batch_crc", 2, 1)]
 
 
 def test_a_read_reports_the_gaps_of_its_own_offsets(tmp_path: Path) -> None:
