@@ -81,6 +81,18 @@ def test_a_path_below_a_file_is_missing(tmp_path: Path) -> None:
     assert identify(tmp_path / "k").kind is PlaceKind.MISSING
 
 
+@pytest.mark.parametrize("named", [None, "other"])
+def test_an_error_is_of_the_file_that_the_system_names_else_of_the_path(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
+    def fail(*where: object) -> None:
+        raise OSError(5, "Input/output error", named)
+
+    monkeypatch.setattr(LocalFiles, "entries", fail)
+    with pytest.raises(KafkaStorageError) as caught:
+        identify(tmp_path)
+    assert (caught.value.errno, caught.value.file) == (5, named or str(tmp_path))
+
+
 @pytest.mark.parametrize(("count", "named"), [
     (1, "'0'"), (2, "'0', '1'"), (3, "'0', '1' and more")])
 def test_other_things_are_named_up_to_two(tmp_path: Path, count: int, named: str) -> None:

@@ -180,6 +180,21 @@ def test_damage_below_the_start_does_not_end_a_search_for_the_latest(
     assert caught.value.position == size
 
 
+def test_a_segment_is_before_the_times_after_its_largest(tmp_path: Path) -> None:
+    data = encode(Batch(0, 0, [Record(0, 5)], base_timestamp=5, max_timestamp=5))
+    (tmp_path / f"{0:020d}.log").write_bytes(data)
+    with PartitionLog.open(tmp_path) as log:
+        assert [log.segments[0].is_before(timestamp) for timestamp in (4, 5, 6)] == [
+            False, False, True]
+    (tmp_path / f"{0:020d}.log").write_bytes(data + b"\xff" * 70)
+    with PartitionLog.open(tmp_path) as log:
+        assert not log.segments[0].is_before(5)
+        for ask in (log.segments[0].is_before, log.segments[0].translate_offset):
+            with pytest.raises(CorruptRecordError) as caught:
+                ask(6)
+            assert caught.value.position == len(data)
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_segment_without_timestamps_has_none_at_its_base(tmp_path: Path, count: int) -> None:
     (tmp_path / f"{7:020d}.log").write_bytes(encode(Batch(
