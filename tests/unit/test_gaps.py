@@ -228,6 +228,15 @@ def test_gaps_are_in_the_order_of_the_file(tmp_path: Path) -> None:
             ("batch_crc", 0, 1), ("record_length", 1, 1), ("batch_crc", 2, 1)]
 
 
+def test_records_that_cannot_be_decoded_are_a_gap_though_no_crc_is_checked(tmp_path: Path) -> None:
+    no_record = flipped(seal(1, 0, 0, 0, 5, 5, -1, -1, -1, 1, b"\x7f"))
+    (tmp_path / name(0)).write_bytes(batch(0) + no_record + batch(2))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip", check_crcs=False)
+        assert [row["offset"] for row in rows] == [0, 2]
+        assert [(one.kind, one.first_offset) for one in log.gaps] == [("record_length", 1)]
+
+
 def test_a_read_reports_the_gaps_of_its_own_offsets(tmp_path: Path) -> None:
     parts = [flipped(batch(offset)) if offset in (1, 4, 7) else batch(offset)
              for offset in range(9)]

@@ -40,6 +40,8 @@ def test_a_wrong_magic_ends_a_payload_if_a_read_of_a_record_begins_there(
     before = b"".join(map(one, sizes))
     wrong = b"\x82SNAPPX\0" + SNAPPY[8:]
     assert codecs.decompress(codecs.SNAPPY, magic, payload(SNAPPY)) == before + one(50)
+    stream = open_stream(codecs.SNAPPY, magic, payload(SNAPPY))
+    assert (stream.read(len(before)), stream.read(len(one(50)))) == (before, one(50))
     assert codecs.decompress(codecs.SNAPPY, magic, payload(wrong)) == before + (
         b"" if is_end else one(50))
 
