@@ -45,7 +45,9 @@ def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_pa
     (tmp_path / f"{10:020d}.log.swap").write_bytes(batch(10) + batch(20))
     for base in (0, 10, 20):
         (tmp_path / f"{base:020d}.index").touch()
-    found = read_directory(str(tmp_path), HandleCache(10))
+    handles = HandleCache(10)
+    found = read_directory(str(tmp_path), handles)
+    assert len(handles) == 0
     assert found.segments.base_offsets.tolist() == [0, 10, 30]
     # The index of the segment that was replaced is not that of the other.
     assert (found.segments.flags & (HAS_LOG | HAS_INDEX)).tolist() == [

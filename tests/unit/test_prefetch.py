@@ -48,6 +48,35 @@ def test_a_thread_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert sum(columns.num_rows for columns in log.to_arrow(threads=2)) == 200
 
 
+def test_files_are_released_after_a_thread_if_the_next_cannot_start(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who leaves, and again by the last thread, which may have opened one meanwhile."""
+    start, begun, released = threading.Thread.start, list[threading.Thread](), list[int]()
+    decoding, is_left = threading.Event(), threading.Event()
+
+    def run(planned: LogRange, ending: Ending) -> Iterator[list[RecordColumns]]:
+        decoding.set()
+        is_left.wait(PATIENCE)
+        yield []
+
+    def limited(thread: threading.Thread) -> None:
+        if begun:
+            decoding.wait(PATIENCE)
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    ranges = iter([cast("LogRange", object())])
+    with (pytest.raises(RuntimeError),
+          Prefetch(ranges, run, 2, 1, lambda: released.append(0)) as ahead):
+        ahead.decoded()
+    assert len(released) == 1
+    is_left.set()
+    begun[0].join(PATIENCE)
+    assert len(released) == 2
+
+
 def test_a_thread_of_a_stream_that_was_left_ends_at_its_next_handover() -> None:
     handed, is_left, planned = list[int](), threading.Event(), cast("LogRange", object())
 
