@@ -23,6 +23,12 @@ def pairs(epochs: LeaderEpochs) -> list[tuple[int, int]]:
     return [(entry.epoch, entry.start_offset) for entry in epochs]
 
 
+def test_epochs_are_equal_if_their_entries_are() -> None:
+    assert made((2, 6), (3, 8)) == made((2, 6), (3, 8))
+    for other in (made((2, 6)), made((2, 6), (3, 9)), [EpochEntry(2, 6), EpochEntry(3, 8)], None):
+        assert made((2, 6), (3, 8)) != other
+
+
 def test_assign() -> None:
     epochs = made((2, 6), (3, 8), (5, 20))
     assert not epochs.assign(5, 30)  # a later start of the latest epoch changes nothing
