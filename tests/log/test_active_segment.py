@@ -13,6 +13,7 @@ from seglog._native.batch import scan
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptRecordError, IllegalArgumentError, KafkaStorageError, LogLoadError,
+    LogSegmentOffsetOverflowError,
 )
 from seglog.log import active_segment
 from tests.log.test_fast_path import NOW, batch, open_log
@@ -109,6 +110,18 @@ def test_a_segment_ends_at_2_gib(
     else:
         log.active.append(before, more, scan(more).batches)
     assert log.active.size == before + len(more) * (room == 0)
+    log.close()
+
+
+def test_an_overflow_names_the_segment_as_it_is(tmp_path: Path) -> None:
+    """LogSegment.ensureOffsetInRange."""
+    log, data = open_log(tmp_path / "t-0"), batch(timestamp=NOW)
+    log.append_as_leader(data, 0)
+    far = (2**31).to_bytes(8, "big") + data[8:]
+    with pytest.raises(LogSegmentOffsetOverflowError, match=(
+            rf"overflow at offset {2**31} in segment LogSegment\(baseOffset=0, size={len(data)}, "
+            rf".*, largestRecordTimestamp={NOW}\)$")):
+        log.active.append(2**31, far, scan(far).batches)
     log.close()
 
 

@@ -133,6 +133,7 @@ def test_nothing_is_done_with_a_log_that_has_ended(tmp_path: Path, end: str) -> 
         with pytest.raises(KafkaStorageError) as caught:
             operation()
         assert caught.value.kafka_name == "KafkaStorageException", name
+    log.close()
     assert snapshot(tmp_path) == before
     assert not log.context.failures.is_any_offline
     log = open_log(tmp_path / "t-0", **SETTINGS)

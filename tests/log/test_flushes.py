@@ -9,7 +9,7 @@ import pytest
 import seglog
 from seglog.recovery import log_files
 from seglog.recovery.log_files import LogFiles
-from tests.log.test_fast_path import batch
+from tests.log.test_fast_path import NOW, batch
 from tests.log.test_watermarks import open_log
 from tests.support.synced import syncs
 
@@ -44,10 +44,12 @@ def test_a_truncation_during_a_flush(path: Path, monkeypatch: pytest.MonkeyPatch
         log.truncate_to(2)
         for _ in range(2):
             log.append_as_leader(batch(1), 0)
+        log.context.time.sleep(1)
 
     monkeypatch.setattr(LogFiles, "flush_segment", flush_and_truncate)
     log.flush()
     assert log.log_end_offset == 4 and log.recovery_point <= 2
+    assert log.last_flush_ms == NOW, "it is as due as before (LocalLog.markFlushed)"
     monkeypatch.undo()
     log.flush()
     assert log.recovery_point == 4
@@ -72,6 +74,16 @@ def test_a_roll_during_a_flush(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == 2
+
+
+def test_a_full_segment_counts_before_it_is_flushed(
+        path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(path)
+    monkeypatch.setattr(log.context.scheduler, "schedule_once", lambda *task: None)
+    for _ in range(3):
+        log.append_as_leader(batch(1), 0)
+        log.roll()
+    assert log.size == 3 * len(batch(1))
 
 
 def test_a_flushed_segment_is_closed_durably_before_the_next_one_exists(

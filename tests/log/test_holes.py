@@ -71,6 +71,7 @@ def test_zeros_in_the_place_of_a_segment(written: Path) -> None:
     with syncs() as synced:
         assert cut_to_first_hole(str(written), 0) == at
     assert (log, b"") in synced
+    assert synced[-1] == (written, sorted(os.listdir(written)))
     assert bases(written)[-1] == at and log.stat().st_size == 0
     assert (written / f"{at:020d}.snapshot").exists(), "recovery begins with it"
 

@@ -133,6 +133,7 @@ def test_followers(readers: list[LogReader], isolation: Any) -> None:
     assert alike(readers, lambda one: rows(one.follow(timeout=0.0))) == []
     assert alike(readers, lambda one: one.follow(readers[0].log_end_offset + 1)) is \
         OffsetOutOfRangeError
+    assert alike(readers, lambda one: one.follow(isolation="committed")) is ValueError
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -44,9 +45,9 @@ def overflowed(path: Path) -> UnifiedLog:
 
 
 def opened(path: Path, *, clean: bool = True) -> UnifiedLog:
-    time = MockTime(current_time_ms=NOW)
+    clock = MockTime(current_time_ms=NOW)
     return UnifiedLog.create(path, LogConfig.from_properties({"segment.index.bytes": "1200"}),
-                             scheduler=time.scheduler, time=time, clean_shutdown=clean,
+                             scheduler=clock.scheduler, time=clock, clean_shutdown=clean,
                              recovery_point=3 * FAR + 1)
 
 
@@ -68,6 +69,7 @@ def test_split(tmp_path: Path) -> None:
     assert log.split_overflowed_segment(0) == [0, FAR + 3, 2 * FAR + 9]
     assert log.segments.base_offsets.tolist() == [0, FAR + 3, 2 * FAR + 9, 3 * FAR]
     assert offsets_of(log) == EVERYTHING and log.readers.replaced_to == 3 * FAR
+    assert log.segments.created_ms[0] == pytest.approx(time.time() * 1000, abs=60_000)
     assert not [path for path in log_files(tmp_path) if path.endswith((".swap", ".cleaned"))]
     with pytest.raises(LogLoadError, match="only permitted for segments with overflow") as caught:
         log.split_overflowed_segment(0)

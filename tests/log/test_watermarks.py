@@ -16,8 +16,8 @@ from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
 from seglog.model import (
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EpochEntry, TimestampOffset,
-    TopicPartition,
+    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, LATEST_TIERED_TIMESTAMP,
+    EpochEntry, TimestampOffset, TopicPartition,
 )
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
@@ -276,6 +276,7 @@ def test_the_start_of_the_remote_segments_is_the_logs(
     log.update_highest_offset_in_remote_storage(5)
     log.delete_old_segments()
     assert (log.log_start_offset, log.local_log_start_offset, bases(log)) == (0, 6, [6])
+    assert log.offset_for_timestamp(EARLIEST_LOCAL_TIMESTAMP) == TimestampOffset(-1, 6, 0)
     log.update_log_start_offset_from_remote_tier(2)
     assert (log.log_start_offset, log.local_log_start_offset) == (2, 6)
     log.start_at_local_segments()

@@ -439,7 +439,6 @@ class LocalLog:
         if bases:
             self.segment_truncations += 1
             self.active.close_handles()
-            self.segments.unpin()
             # In Kafka's order, the first one first and nothing synced, a crash would leave records
             # after a hole; so would the end of the segment that stays, if it were gone first.
             self.remove_segments(bases, why, last_first=True)

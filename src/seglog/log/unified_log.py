@@ -461,7 +461,6 @@ class UnifiedLog(ReadableLog, RecordReads):
             if local.files.is_closed:
                 return
             self.flush_metadata()
-            local.check_open()
             self.stop_tasks()
             try:
                 with self.guarded(f"Error while renaming dir for {self.topic_partition}"):
