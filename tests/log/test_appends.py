@@ -53,6 +53,7 @@ def test_records_and_bytes_are_counted_once(tmp_path: Path) -> None:
     for meters in (stats.topic_stats("t"), stats.all_topics_stats):
         assert meters.meter("MessagesInPerSec").count == 13
         assert meters.meter("BytesInPerSec").count == sum(map(len, (*sent, compressed(100))))
+        assert meters.meter("ProduceMessageConversionsPerSec").count == 0
     assert stats.all_topics_stats.meter("ReplicationBytesInPerSec").count == len(follower)
     log.close()
 

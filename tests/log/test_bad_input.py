@@ -122,6 +122,7 @@ def test_nothing_is_done_with_a_log_that_has_ended(tmp_path: Path, end: str) -> 
         "place": lambda: log.convert_to_offset_metadata(0), "snap": log.take_producer_snapshot,
         "epoch": lambda: log.assign_epoch_start_offset(9, 0),
         "replicate": lambda: log.update_high_watermark(0),
+        "stream": lambda: log.to_arrow(isolation="log_end"),
         "replace": lambda: log.replace_segments([], []),
         "split": lambda: log.split_overflowed_segment(0),
         "empty": lambda: log.truncate_fully_and_start_at(9)}

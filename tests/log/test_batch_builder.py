@@ -316,7 +316,7 @@ def test_a_record_follows_those_of_a_walk(kept: bytes | None, offsets: list[int]
 def test_compressed_records_are_estimated() -> None:
     builder = RecordBatchBuilder(codec="zstd", write_limit=1000)
     builder.append(0, None, b"x" * 992)
-    assert builder.is_full
+    assert builder.estimated_size_in_bytes == 61 + 1051 and builder.is_full
     builder.estimated_compression_ratio = 0.5
     assert builder.estimated_size_in_bytes == 61 + 525 and not builder.is_full
     built = builder.build()

@@ -125,6 +125,7 @@ def test_wrong_columns() -> None:
             ({"timestamp": ["12"]}, TypeError, "timestamp of row 0 must be an integer"),
             ({"timestamp": [None, 2**63]}, IllegalArgumentError, "timestamp of row 1 must be betw"),
             ({"timestamp": np.array([2**64 - 1], np.uint64)}, IllegalArgumentError, "above 2"),
+            ({"key": {b"a"}}, TypeError, "column key must be a list or an array, not {b'a'}"),
             ({"headers": [[(None, b"")]]}, IllegalArgumentError, "null header key"),
             ({"headers": [[("k", "v")]]}, TypeError, "bytes or None, not str"),
             ({"headers": [(), {"k": b"v"}]}, TypeError, "headers of row 1 must be pairs"),

@@ -12,7 +12,7 @@ import pytest
 import seglog
 from seglog.cleaner.cleaner import Round
 from seglog.cli.main import main
-from seglog.log.holes import cut_to_first_hole
+from seglog.log.holes import cut_to_first_hole, remove_below_start
 from seglog.recovery.disk import RealDisk
 from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.oracle import batch as v2
@@ -79,7 +79,7 @@ def test_zeros_in_the_place_of_a_segment(written: Path) -> None:
 def test_zeros_behind_a_segment_below_the_recovery_point(written: Path) -> None:
     first, last = bases(written)[0], bases(written)[-1]
     log = written / f"{first:020d}.log"
-    whole = log.read_bytes()
+    whole = log.read_bytes()[:-1] + b"!"  # no CRC is checked there
     log.write_bytes(whole + bytes(3000))
     assert cut_to_first_hole(str(written), last) is None
     assert log.stat().st_size == len(whole) + 3000
@@ -433,6 +433,10 @@ def test_segments_below_the_start_of_the_log_are_removed(tmp_path: Path,
         shutil.copy(before / f"{at:020d}.log", path)
     damaged = path / f"{8:020d}.log"
     damaged.write_bytes(bytes(damaged.stat().st_size))
+    copy = killed(path, "copy")
+    with syncs() as synced:
+        remove_below_start(str(copy), 13)
+    assert synced == [(copy, sorted(os.listdir(copy)))]
     with caplog.at_level(logging.INFO, "seglog.UnifiedLog"):
         assert offsets(path) == [*range(13, 20)]
     assert f"Removed segments of {path}, whose deletion a crash ended, from 4 to below 12" \

@@ -367,7 +367,6 @@ class LocalLog:
             old = self.active.files
             if base_offset == old.base_offset:
                 self._retire_files_of_active(old)
-            self.segments.unpin()
             self._open_segment(base_offset)
             why([old])
             if base_offset != old.base_offset:
