@@ -6,6 +6,7 @@ import os
 import resource
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,17 @@ def test_nothing_is_done_with_a_log_that_has_ended(tmp_path: Path, end: str) -> 
     log = open_log(tmp_path / "t-0", **SETTINGS)
     log.append_as_leader(batch(sequence=2 if end != "delete" else 0), 0)
     assert log.log_end_offset == (2 if end == "delete" else 4)
+    log.close()
+
+
+@pytest.mark.parametrize("append", [
+    UnifiedLog.append_as_leader, UnifiedLog.append_each_as_leader, UnifiedLog.append_as_follower])
+def test_an_epoch_of_more_than_32_bits(tmp_path: Path, append: Callable[..., object]) -> None:
+    log = opened(tmp_path)
+    for epoch in (2**31, -2**31 - 1):
+        with pytest.raises(ValueError, match="leader_epoch must be between"):
+            append(log, batch(), epoch)
+    assert log.log_end_offset == 2
     log.close()
 
 

@@ -137,9 +137,11 @@ def test_keys_and_values_may_be_any_buffer() -> None:
     ({"headers": [(b"a", 3)]}, "the value of a header must be bytes or None, not 3")])
 def test_a_field_of_a_wrong_type_is_named(given: dict[str, Any], text: str) -> None:
     builder = RecordBatchBuilder()
-    with pytest.raises(TypeError) as caught:
-        builder.append(**{"timestamp": 0, "key": b"k", "value": b"v", **given})
-    assert str(caught.value).startswith(text) and builder.num_records == 0
+    builder.append(0, None, None)
+    for act in (builder.append, builder.has_room_for):
+        with pytest.raises(TypeError) as caught:
+            act(**{"timestamp": 0, "key": b"k", "value": b"v", **given})
+        assert str(caught.value).startswith(text) and builder.num_records == 1
 
 
 @pytest.mark.parametrize(("field", "limits"), [

@@ -84,6 +84,7 @@ def test_a_full_segment_counts_before_it_is_flushed(
         log.append_as_leader(batch(1), 0)
         log.roll()
     assert log.size == 3 * len(batch(1))
+    assert log.segments.held == [log.active.files], "the others need no object"
 
 
 def test_a_flushed_segment_is_closed_durably_before_the_next_one_exists(

@@ -261,7 +261,10 @@ def test_a_follower_is_flushed_where_a_gap_begins_a_segment(tmp_path: Path) -> N
 
 def test_a_follower_without_a_gap_is_not_flushed(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0", config=CONFIG) as log:
-        log.log.append_as_follower(replicated(0), 0)
+        for offset in range(2):
+            log.log.append_as_follower(replicated(offset), 0)
+        assert log.log.recovery_point == 0
+        log.log.truncate_to(1)
         assert log.log.recovery_point == 0
 
 

@@ -20,6 +20,7 @@ from seglog.errors import (
 from seglog.log import readers
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
+from seglog.log.read import LogReads
 from seglog.log.scheduler import MockTime
 from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.log.unified_log import UnifiedLog
@@ -83,6 +84,22 @@ def test_reads_take_no_lock(make: Make) -> None:
         reader.start()
         reader.join(60)
         assert under_lock == before
+
+
+def test_a_read_of_an_open_segment_takes_the_short_way(
+        make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As nearly all do."""
+    log = make()
+    for _ in range(2):
+        log.append_as_leader(batch(3), 0)
+        log.roll()
+        log.append_as_leader(batch(3), 0)
+    log.update_high_watermark(log.log_end_offset)
+    before = [log.read(offset, 1000, isolation).records for offset in range(12)
+              for isolation in (END, HIGH)]
+    monkeypatch.setattr(LogReads, "_read_any", None)
+    assert before == [log.read(offset, 1000, isolation).records for offset in range(12)
+                      for isolation in (END, HIGH)]
 
 
 def test_every_offset_of_many_segments(make: Make) -> None:

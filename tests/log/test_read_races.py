@@ -6,6 +6,7 @@ import errno
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.following import RangeTail, SpanTail
+from seglog.log.local_reads import LocalReads
 from seglog.log.unified_log import UnifiedLog
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.isolation import Isolation
@@ -21,6 +23,7 @@ from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
 from tests.log.test_lookup_races import NOW, abort_one, log
+from tests.support.held import open_files
 from tests.support.waiting import PATIENCE
 
 __all__ = ["log"]
@@ -95,6 +98,32 @@ def test_a_read_after_a_truncation_that_its_bound_does_not_know(log: UnifiedLog)
     reader, segment.reader = segment.reader, Late()  # type: ignore[assignment]
     found = log.read(0, 1000)
     assert found.records == Path(reader.path).read_bytes() and len(found.records) > 300
+
+
+def test_a_read_that_a_truncation_follows_begins_anew(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other records have its offsets by then, in the same segment."""
+    append(log, 2)
+    size, read = log.size, LocalReads.read_up_to
+
+    def read_and_truncate(*given: Any) -> FetchDataInfo:
+        found = read(*given)
+        monkeypatch.undo()
+        log.truncate_to(0)
+        append(log, 3, partition_leader_epoch=1)
+        return found
+
+    monkeypatch.setattr(LocalReads, "read_up_to", read_and_truncate)
+    found = log.read(0, 1000, "read_committed").records
+    assert len(found) == log.size > size
+
+
+def test_a_tail_keeps_few_files_open(log: UnifiedLog) -> None:
+    append(log, 60)
+    tail = RangeTail(log, 0, timeout=0.0, ranges_kept=2)
+    assert len(list(tail)) > 3
+    log.close()
+    assert sum(path.endswith(".log") for path in open_files(log.path)) == 2
 
 
 def test_a_read_waits_for_the_end_of_a_change(log: UnifiedLog) -> None:

@@ -254,14 +254,15 @@ def test_what_is_copied_only_grows(path: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_the_offsets_of_a_closed_log(path: Path) -> None:
-    """Its start stays, and no more is committed."""
+    """Its start stays, and nobody waits for its watermarks."""
     log = filled(path)
     log.close()
     with pytest.raises(KafkaStorageError, match="is closed"):
         log.maybe_increment_log_start_offset(3, DELETION)
     assert log.log_start_offset == 0
-    with pytest.raises(KafkaStorageError, match="is closed"):
-        log.fetch_last_stable_offset_metadata()
+    for fetch in (log.fetch_high_watermark_metadata, log.fetch_last_stable_offset_metadata):
+        with pytest.raises(KafkaStorageError, match="is closed"):
+            fetch()
 
 
 def test_segments_below_the_logs_start_go_uncopied(path: Path) -> None:

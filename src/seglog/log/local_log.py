@@ -298,7 +298,6 @@ class LocalLog:
                 f"{self.log_end_offset - before}"))
             with self.lock:
                 self._check_handlers()
-                self.update_files()
                 # The task of a roll may run after a truncation, and one may happen meanwhile: other
                 # records get these offsets. (Kafka counts them as flushed.)
                 offset, truncations = min(offset, self.log_end_offset), self.truncations

@@ -58,7 +58,6 @@ def split_overflowed_segment(local: LocalLog, producers: ProducerStateManager,
                              base_offset: int) -> list[int]:
     """See UnifiedLog.split_overflowed_segment."""
     local.check_open()
-    local.update_files()
     if base_offset not in local.segments:
         raise IllegalArgumentError(f"no segment of {local.topic_partition} begins at "
                                    f"{base_offset}")
