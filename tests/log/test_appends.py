@@ -115,13 +115,17 @@ def test_the_result_of_batches_on_different_paths(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_close_writes_the_id_of_the_topic(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["t-0", "t-1"])
+def test_a_close_and_a_new_name_write_the_id_of_the_topic(tmp_path: Path, name: str) -> None:
     log = open_log(tmp_path / "t-0")
     log.context.scheduler.shutdown()
     log.assign_topic_id(uuid.UUID(int=5))
-    assert not (metadata := tmp_path / "t-0" / PARTITION_METADATA).exists()
-    log.close()
-    assert metadata.exists()
+    assert not (tmp_path / "t-0" / PARTITION_METADATA).exists()
+    if name == "t-0":
+        log.close()
+    else:
+        log.rename_dir(name)
+    assert (tmp_path / name / PARTITION_METADATA).exists()
 
 
 def test_a_follower_takes_a_batch_of_any_size(tmp_path: Path) -> None:
@@ -145,6 +149,11 @@ def test_a_followers_batch_that_begins_below_offset_minus_one(tmp_path: Path) ->
         )) as caught:
             log.append_as_follower(sent, 0)
         assert caught.value.first_offset == base
+    old = legacy.encode(legacy.Message(2, 1, b"k", b"v", NOW))
+    with pytest.raises(UnexpectedAppendOffsetError, match="Last offset of the first batch 2") \
+            as caught:
+        log.append_as_follower(old, 0)
+    assert caught.value.first_offset == 2
     log.close()
 
 

@@ -54,7 +54,7 @@ def test_batches_are_those_of_the_builder(codec: str) -> None:
 def test_arrays_of_numpy_and_lists() -> None:
     times = np.array(["2024-01-01T00:00:00.123456", "NaT"], "M8[us]")
     for value, expected in (
-            (np.array([b"ab\0c", b"d"]), [b"ab\0c", b"d"]),
+            (np.array([b"d", b"ab\0c"]), [b"d", b"ab\0c"]),
             (np.array([b"", b""]), [b"", b""]),
             (np.array([b"ab", b"c"]).astype("V3"), [b"ab\0", b"c\0\0"]),
             (np.arange(8, dtype=np.uint8).reshape(2, 4), [b"\0\1\2\3", b"\4\5\6\7"]),

@@ -102,6 +102,18 @@ def test_a_read_of_an_open_segment_takes_the_short_way(
                       for isolation in (END, HIGH)]
 
 
+def test_a_segment_is_read_with_its_index_after_a_restart(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", index_interval_bytes="0")
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    log.roll()
+    log.close()
+    log = open_log(tmp_path / "t-0")
+    entries = (tmp_path / "t-0" / f"{0:020}.index").stat().st_size // 8
+    assert log.readers.segment(log.readers.view(), 0).entries == entries > 0
+    log.close()
+
+
 def test_every_offset_of_many_segments(make: Make) -> None:
     """Against a list of the batches that were appended."""
     log, rng = make(), random.Random(1)

@@ -142,6 +142,22 @@ def test_a_read_waits_for_the_end_of_a_change(log: UnifiedLog) -> None:
     assert log.readers.segment(log.readers.view(), 0) is not held, "its size may be another"
 
 
+def test_a_log_that_is_closed_during_a_lookup_is_searched_no_more(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files may be another process's then."""
+    append(log)
+    largest = SegmentFiles.largest_timestamp
+
+    def then_close(files: SegmentFiles) -> int:
+        monkeypatch.undo()
+        log.close()
+        return largest(files)
+
+    monkeypatch.setattr(SegmentFiles, "largest_timestamp", then_close)
+    with pytest.raises(KafkaStorageError, match="is closed"):
+        log.offset_for_timestamp(NOW)
+
+
 def test_a_stream_waits_for_no_records(log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that a truncation took before they were read do not come again."""
     while log.number_of_segments < 3:

@@ -301,7 +301,7 @@ def test_retention_by_size(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     made = Logged(tmp_path, retention_bytes=2 * size)
     _filled(made)
     caplog.set_level(logging.INFO)
-    assert made.log.delete_old_segments() == 2
+    assert made.log.retention_size_in_percent == 0 and made.log.delete_old_segments() == 2
     assert made.bases == [4, 6] and made.log.log_start_offset == 4
     assert (f"due to log retention size {2 * size} breach. Log size after deletion will be "
             f"{2 * size}.") in messages(caplog)

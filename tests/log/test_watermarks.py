@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seglog._native.fetch import LogOffsetMetadata
 from seglog.config import LogConfig
-from seglog.errors import IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError
+from seglog.errors import (
+    IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError, SeglogError,
+)
 from seglog.log.context import LogContext
+from seglog.log.old_segments import OldSegments
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
@@ -265,6 +269,25 @@ def test_the_offsets_of_a_closed_log(path: Path) -> None:
             fetch()
 
 
+def test_a_log_that_is_closed_inside_of_its_retention_keeps_its_segments(
+        path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a handler of SIGTERM: they may be another process's then."""
+    log = filled(path, tiered=True, local_retention_bytes="1", retention_bytes="100000")
+    log.update_highest_offset_in_remote_storage(5)
+    deletable = OldSegments._deletable
+
+    def then_close(*given: Any) -> list[int]:
+        found = deletable(*given)
+        if found:
+            log.close()
+        return found
+
+    monkeypatch.setattr(OldSegments, "_deletable", then_close)
+    with pytest.raises(KafkaStorageError, match="is closed"):
+        log.delete_old_segments()
+    assert len(list(path.glob("*.log"))) == len(bases(log)) == 4
+
+
 def test_segments_below_the_logs_start_go_uncopied(path: Path) -> None:
     log = filled(path, tiered=True)
     assert log.maybe_increment_log_start_offset(3, DELETION)
@@ -340,6 +363,8 @@ def test_nothing_below_the_local_segments_waits_for_replication(path: Path) -> N
 
 def test_remote_segments_are_searched_first(path: Path) -> None:
     log, remote = filled(path, tiered=True), TimestampOffset(NOW, 1, 0)
+    with pytest.raises(SeglogError, match="^RemoteLogManager is empty even though"):
+        log.offset_for_timestamp(NOW)
     log.context.remote.offset_by_timestamp = lambda partition, timestamp, start: (
         remote if (partition, timestamp, start) == (log.topic_partition, NOW, 0) else None)
     assert log.offset_for_timestamp(NOW) is remote

@@ -373,14 +373,18 @@ def test_a_log_that_is_created_before_the_checkpoints_of_a_deletion(
 
 
 def test_a_log_behind_a_link(root: Path, tmp_path: Path) -> None:
-    """As Kafka deletes it: its segments, and the link itself. The directory went offline."""
+    """As Kafka deletes it: its segments with their snapshots, and the link itself. The directory
+    went offline."""
     shutil.move(root / "a-0", tmp_path / "elsewhere")
     (root / "a-0").symlink_to(tmp_path / "elsewhere")
     manager, time = manager_of(root)
     with manager:
         time.sleep(40_000)
+        manager.get_or_create_log(A0).roll()
         assert manager.async_delete(A0) is not None
         time.sleep(3 * DELAY)
         assert manager.live_log_dirs == [str(root)] and not manager.logs_to_be_deleted
         assert directories(root) == ["a-1", "b-0"]
-    assert not list(root.glob("a-0*")) and not list((tmp_path / "elsewhere").glob("*.log"))
+    assert not list(root.glob("a-0*"))
+    left = {path.suffix for path in (tmp_path / "elsewhere").iterdir()}
+    assert not left & {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}

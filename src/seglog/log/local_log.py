@@ -443,7 +443,6 @@ class LocalLog:
             self._activate(int(self.segments.base_offsets[-1]))
             self.disk.sync_directory()
         self.active.truncate_to(offset, self.now_ms())
-        self.update_files()
         self.set_end(offset)
         return bases
 

@@ -39,6 +39,7 @@ from seglog.storage.isolation import Isolation
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import DirectoryKind
 from seglog.storage.producer_state import ProducerState
+from seglog.storage.segment_table import total_bytes
 
 __all__ = ["LastRecord", "ReadableLog", "described"]
 
@@ -178,7 +179,7 @@ class ReadableLog(ProcessBound):
             self._local.update_files()
             segments = self.segments
             rows = segments.base_offsets >= self.highest_offset_in_remote_storage
-            return int(rows.sum()), int(segments.log_size[rows].clip(0).sum())
+            return int(rows.sum()), total_bytes(segments.log_size[rows])
 
     @property
     def log_end_offset(self) -> int:
