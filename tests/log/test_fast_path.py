@@ -300,6 +300,17 @@ def test_another_epoch_is_not_taken(tmp_path: Path) -> None:
     log.close()
 
 
+def test_an_append_after_the_epochs_were_cleared(tmp_path: Path) -> None:
+    """As a log that is to be deleted does."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    log.rename_dir(f"t-0.{'a' * 32}-delete", reinitialize=False)
+    log.append_as_leader(batch(), 0)
+    assert [(one.epoch, one.start_offset) for one in log.leader_epochs] == [(0, 3)]
+    log.close()
+
+
 def test_what_an_append_must_notice(tmp_path: Path) -> None:
     """Everything that the fast path was armed with, changed one by one."""
     log = armed(tmp_path / "t-0")

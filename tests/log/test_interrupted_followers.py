@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +82,14 @@ def test_an_interrupt_between_columns_loses_and_repeats_none(
     assert offsets == list(range(COUNT)) and interrupts == 2
     log.append(b"more")
     assert next(follower).to_pylists()["value"] == [b"more"]
+
+
+def test_the_context_of_a_task_ends_its_follower(log: seglog.EmbeddedLog) -> None:
+    async def run() -> None:
+        async with log.follow_async(0, timeout=1.0) as follower:
+            log.append(b"0")
+            assert (await anext(follower)).to_pylists()["offset"] == [0]
+        log.append(b"1")
+        assert await anext(follower, None) is None
+
+    asyncio.run(run())
