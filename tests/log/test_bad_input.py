@@ -130,7 +130,8 @@ def test_nothing_is_done_with_a_log_that_has_ended(tmp_path: Path, end: str) -> 
     if end == "close":  # nothing is lost by it, and nothing is left to do
         log.flush()
     else:
-        operations |= {"flush": log.flush, "flush all": lambda: log.flush(True)}
+        operations |= {"flush": log.flush, "flush all": lambda: log.flush(True),
+                       "flush nothing": lambda: log.flush_to(0)}
     for name, operation in operations.items():
         with pytest.raises(KafkaStorageError) as caught:
             operation()

@@ -188,6 +188,14 @@ def test_a_fetch_that_begins_within_a_truncation_skips_nothing(
         assert log.fetch(12, 1000, "log_end").next_offset == 12
 
 
+def test_a_tail_that_begins_with_the_marker_of_a_transaction(log: UnifiedLog) -> None:
+    """As a fetch there (TransactionIndex.collectAbortedTxns)."""
+    abort_one(log)
+    [ended] = log.collect_aborted_transactions(0, 100)
+    tail = SpanTail(log, ended.last_offset, isolation="read_committed", timeout=0.0)
+    assert next(tail).aborted_transactions == [ended]
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 def test_the_transactions_of_a_closed_log(log: UnifiedLog, is_open: bool) -> None:
     abort_one(log)

@@ -307,7 +307,7 @@ def test_the_start_of_the_remote_segments_is_the_logs(
     log.update_log_start_offset_from_remote_tier(2)
     assert (log.log_start_offset, log.local_log_start_offset) == (2, 6)
     log.start_at_local_segments()
-    assert log.log_start_offset == 6
+    assert (log.log_start_offset, log.highest_offset_in_remote_storage) == (6, -1)
     log.truncate_fully_and_start_at(20, 10)
     assert (log.log_start_offset, log.local_log_start_offset) == (10, 20)
     caplog.set_level(logging.ERROR)
