@@ -387,4 +387,4 @@ def test_a_log_behind_a_link(root: Path, tmp_path: Path) -> None:
         assert directories(root) == ["a-1", "b-0"]
     assert not list(root.glob("a-0*"))
     left = {path.suffix for path in (tmp_path / "elsewhere").iterdir()}
-    assert not left & {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+    assert not left & {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".deleted"}
