@@ -362,6 +362,13 @@ def test_what_is_refused(golden: Path, tmp_path: Path, capsys: Capture) -> None:
             "seglog: error: MalformedCheckpointError [meta_properties]: Unknown meta.properties "
             "version number 2; a broker does not start with it, and nothing was changed: put this "
             f"directory's own meta.properties back (file {meta})\n")
+    meta.unlink()
+    meta.mkdir()
+    code, out, err = run(capsys, "--recover", roots[0])
+    assert (code, out, err) == (2, "", (
+        f"seglog: error: {meta}: not a regular file; nothing was changed: put a file that can be "
+        "read in its place\n"))
+    meta.rmdir()
     meta.write_text(text)
     assert run(capsys, "--quarantine", tmp_path / "q", roots[0])[0] == 2
     assert run(capsys, "--states", roots[0])[0] == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,11 @@ def test_maps_are_made_by_reads_and_end_before_a_cut(tmp_path: Path) -> None:
     assert not mapped(tmp_path)
 
 
-def test_the_index_of_a_segment_that_is_read_over_a_cut_is_mapped_no_more(tmp_path: Path) -> None:
-    """A look at an entry beyond the file's end would kill the process."""
+@pytest.mark.parametrize("end", [lambda log: log.truncate_to(RECORDS // 2), UnifiedLog.close])
+def test_the_index_of_a_segment_that_is_read_over_a_cut_is_mapped_no_more(
+        tmp_path: Path, end: Callable[[UnifiedLog], object]) -> None:
+    """A look at an entry beyond the file's end would kill the process, also if another one cuts it
+    after this one closed the log."""
     with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:
         fill(program)
         view = program.log.readers.view()
@@ -68,7 +72,7 @@ def test_the_index_of_a_segment_that_is_read_over_a_cut_is_mapped_no_more(tmp_pa
         assert len(mapped(tmp_path)) == len(held)
         sizes = [one.reader.index.mapped_bytes for one in held]
         assert max(sizes[:-1]) < sizes[-1] == program.log.config.segment_index_bytes
-        program.log.truncate_to(RECORDS // 2)
+        end(program.log)
         assert not mapped(tmp_path)
         assert [one.reader.index.mapped_bytes for one in held] == [0] * len(held)
 

@@ -252,3 +252,27 @@ def test_a_follower_ends_at_what_its_closed_log_cannot_read(
     monkeypatch.setattr(tail, "_take", fail)
     with nullcontext() if ends else pytest.raises(type(error)):
         assert list(tail) == []
+
+
+def test_what_a_change_overlapped_is_read_again(log: UnifiedLog) -> None:
+    results, verdicts = iter((1, 2, 3)), iter((False, True))
+    assert log.readers.read_steadily(lambda _: next(results), lambda *_: next(verdicts)) == 2
+
+
+def test_spans_end_at_multiples_of_their_size_where_batches_do(log: UnifiedLog) -> None:
+    """Readers that began elsewhere read the same spans from then on."""
+    append(log, 60)
+    size = log.size // 60
+    for start in (0, 3):
+        found = list(SpanTail(log, start, timeout=0.0, stop_offset=8, max_bytes=4 * size))
+        assert [(one.next_offset, len(one.records)) for one in found] == [
+            (4, (4 - start) * size), (8, 4 * size)]
+
+
+def test_nothing_is_kept_for_readers_while_all_of_them_wait(log: UnifiedLog) -> None:
+    append(log)
+    tail = SpanTail(log, 0, timeout=0.0)
+    next(tail)
+    assert log.followers._recent
+    with tail._registered(lambda: None) as must_wait:
+        assert must_wait and not log.followers._recent

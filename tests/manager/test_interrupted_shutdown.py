@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.errors import KafkaStorageError
+from seglog.errors import KafkaStorageError, LogManagerStateError
 from seglog.manager import manager as managers
 from seglog.manager.background_checks import BackgroundChecks
+from seglog.manager.loading import LogLoading
 from seglog.manager.offset_checkpoints import Checkpoints
 from seglog.manager.tasks import BackgroundTasks
 from seglog.model import TopicPartition
@@ -48,3 +49,18 @@ def test_an_interrupted_shutdown_releases_the_directories(
         found = after.get_log(A0)
         assert found is not None and found.log_end_offset == end
     assert (root / ".kafka_cleanshutdown").exists()
+
+
+def test_a_shutdown_right_after_the_load_ends_the_start(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = seglog.LogManager(make_dir(tmp_path / "k", ["a-0"]))
+    run = LogLoading.run
+
+    def late(loading: LogLoading) -> None:
+        run(loading)
+        manager.shutdown()
+
+    monkeypatch.setattr(LogLoading, "run", late)
+    with pytest.raises(LogManagerStateError, match="is closed, not starting"):
+        manager.startup()
+    assert not manager.is_running and manager._handler is None

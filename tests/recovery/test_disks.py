@@ -489,3 +489,11 @@ def test_a_replacement_that_fails_leaves_only_the_old_file(
     with pytest.raises(KafkaStorageError):
         RealDisk(str(tmp_path)).replace("f", b"new")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("f", b"old")]
+
+
+def test_an_overlay_of_an_overlay_begins_with_its_changes(tmp_path: Path) -> None:
+    first = OverlayDisk(str(tmp_path))
+    first.replace("f", b"new")
+    second = first.overlay()
+    second.delete("f")
+    assert (first.size("f"), first.overlay().size("f"), second.size("f")) == (3, 3, None)

@@ -78,8 +78,9 @@ def test_a_report_lists_so_many_findings_of_a_code_and_counts_the_rest(count: in
     assert listed == [number < FINDINGS_PER_CODE_MAX for number in range(count)]
     assert findings.counts == {"file-foreign": count, "log-truncated": 1}
     omitted = findings.close("t-0")[sum(listed) + 1:]
-    assert [(one.code, one.found) for one in omitted] == (
-        [("findings-omitted", count)] if count > FINDINGS_PER_CODE_MAX else [])
+    assert [(one.code, one.found, one.message) for one in omitted] == (
+        [("findings-omitted", count, "2 more findings file-foreign")]
+        if count > FINDINGS_PER_CODE_MAX else [])
 
 
 def test_a_report_is_as_severe_as_its_worst_finding() -> None:

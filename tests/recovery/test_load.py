@@ -207,8 +207,10 @@ def test_directories_of_every_kind(tmp_path: Path) -> None:
     tail = "0" * 32
     for directory in ("a-0", "a-+0", f"b-1.{tail}-delete", f"c-2.{tail}-future",
                       f"d-3.{tail}-stray", "__cluster_metadata-0", "remote-log-index-cache",
-                      "lost+found", "e-x", os.fsdecode(b"f\xff-0")):
+                      "lost+found", "e-x", os.fsdecode(b"f\xff-0"), "seglog_unfinished_commit",
+                      "t-0"):
         partition(root, directory)
+    (root / ".seglog-job-7").write_text("x")  # no partition, whatever its name
     (root / "file-0").write_text("x")
     (root / "gone-1").symlink_to(tmp_path / "not mounted")
     (root / f"g-2.{tail}-delete").write_text("x")  # no broker creates it
@@ -222,9 +224,9 @@ def test_directories_of_every_kind(tmp_path: Path) -> None:
             ("directory-deleted", f"b-1.{tail}-delete"), ("directory-stray", f"d-3.{tail}-stray"),
             ("directory-future", f"c-2.{tail}-future"), ("duplicate-partition", "a-0"),
             ("directory-metadata", "__cluster_metadata-0"), ("directory-name", "lost+found"),
-            ("directory-name", "e-x")}
+            ("directory-name", "e-x"), ("commit-unfinished", "seglog_unfinished_commit")}
         assert {key.topic for key in data.logs} == {
-            "a", "__cluster_metadata", os.fsdecode(b"f\xff")}
+            "a", "__cluster_metadata", os.fsdecode(b"f\xff"), "t"}
         assert {one.log_start_offset for one in data.report.partitions} == {0}
         assert json.loads(data.report.to_json().encode())
 

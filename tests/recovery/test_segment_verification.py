@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -126,3 +129,15 @@ def test_missing_offsets_between_segments_are_a_gap(tmp_path: Path) -> None:
                 for partition in found.report.partitions for one in partition.findings
                 if one.code == "offset-gap"]
     assert gaps == [("t-0", 6, 6, 9)]
+
+
+def test_a_disk_that_fails_behind_damage_is_reported(tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "log").write_bytes(at(0) + bytes(8) + b"\xff" * 92)  # an impossible length
+    monkeypatch.setattr(segment_verification, "find_batch", fail)
+    check = verify_extent(Extent(str(tmp_path / "log"), 0, len(at(0)) + 100), 0, "t-0")
+    assert check.batch_count == 1 and [(one.code, one.found) for one in check.findings] == [
+        ("file-unreadable", os.strerror(errno.EIO))]

@@ -317,3 +317,15 @@ def test_a_directory_that_takes_the_place_of_the_listed_one(tmp_path: Path, abor
         log.refresh()
         assert [one.base_offset for one in log.batches()] == [3]
         assert pickle.loads(pickle.dumps(log.segments.where)) is log_store.LOCAL
+
+
+def test_a_stamp_is_another_after_a_change_of_the_file_or_of_the_directory(tmp_path: Path) -> None:
+    """The news of a follower are looked for by it."""
+    path = tmp_path / "f"
+    path.write_bytes(b"x")
+    directory, both = LOCAL.stamp(str(tmp_path), None), LOCAL.stamp(str(tmp_path), str(path))
+    path.write_bytes(b"xy")
+    assert LOCAL.stamp(str(tmp_path), None) == directory
+    assert LOCAL.stamp(str(tmp_path), str(path)) != both
+    (tmp_path / "g").mkdir()
+    assert LOCAL.stamp(str(tmp_path), None) != directory

@@ -351,15 +351,16 @@ def test_the_largest_timestamp_is_that_from_an_offset_on(tmp_path: Path) -> None
     assert found == [TimestampOffset(9, 0, 0), TimestampOffset(7, 2, 0), None]
 
 
-def test_a_batch_inside_of_a_bad_one_leads_to_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_batch_inside_of_a_bad_one_leads_to_its_end(tmp_path: Path, is_last: bool) -> None:
     """The first does not, so the second counts."""
     inside = batch(1) + b"junk" + batch(2)
     bad = bytearray(batch(1)[:61] + inside)
     bad[8:12] = (len(bad) - 12).to_bytes(4, "big")
-    (tmp_path / name(0)).write_bytes(batch(0) + bad + batch(3))
+    (tmp_path / name(0)).write_bytes(batch(0) + bad + (b"" if is_last else batch(3)))
     with PartitionLog.open(tmp_path) as log:
         rows = read_rows(log, columns=["offset"], on_damage="skip")
-        assert [row["offset"] for row in rows] == [0, 2, 3]
+        assert [row["offset"] for row in rows] == ([0, 2] if is_last else [0, 2, 3])
         gap, = log.gaps
         assert (gap.position, gap.size) == (len(batch(0)), len(bad) - len(batch(2)))
 
