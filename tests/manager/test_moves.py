@@ -236,6 +236,35 @@ def test_the_start_moves_on_right_before_a_read(roots: list[Path],
         assert payload(moved) == payload(log)
 
 
+def test_the_start_passes_the_copy_right_before_the_last_read(roots: list[Path],
+                                                              monkeypatch: pytest.MonkeyPatch
+                                                              ) -> None:
+    """The copy does not end below it: its offsets would be given again."""
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None
+        read, flush = log.read, future.flush
+
+        def late(*args: Any, **options: Any) -> Any:
+            log.maybe_increment_log_start_offset(log.log_end_offset,
+                                                 StartOffsetReason.CLIENT_RECORD_DELETION)
+            return read(*args, **options)
+
+        def flushed(include_end: bool) -> None:
+            flush(include_end)
+            if log.log_end_offset == 90:
+                log.update_high_watermark(fill(log, 1))
+                monkeypatch.setattr(log, "read", late)
+
+        monkeypatch.setattr(future, "flush", flushed)
+        assert mover.run() is MoveState.PROMOTED
+        moved = current(manager)
+        assert moved.log_start_offset == moved.log_end_offset == log.log_end_offset > 90
+
+
 @pytest.mark.parametrize("target", [0, 20, 30, 31, 88])
 @pytest.mark.parametrize("again", [0, 5, 60])
 def test_the_current_log_is_truncated_meanwhile(roots: list[Path], target: int,
@@ -422,7 +451,7 @@ def test_a_directory_that_fails_between_the_renames(
         assert mover.state is MoveState.PROMOTED and mover.run() is MoveState.PROMOTED
         moved = current(manager)
         assert moved.parent_dir == str(roots[1]) and payload(moved) == bytes_ and log.is_closed
-        assert not any("is-future" in name for name in manager.metrics.snapshot())
+        assert not any("type=Log," in name for name in manager.metrics.snapshot())
         wait_for(lambda: not manager.is_log_dir_online(roots[0]))
         fill(moved, 1)
     assert directories(roots[0]) == ["new-0"] == directories(roots[1])
