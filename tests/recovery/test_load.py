@@ -451,3 +451,13 @@ def test_partitions_after_the_cache_of_remote_indexes_are_loaded(tmp_path: Path)
         partition(root, name)
     with seglog.open_data_dir(root) as data:
         assert data.topics == {"a": [0], "t": [0]}
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_directory_that_was_listed_is_loaded(tmp_path: Path, is_clean: bool) -> None:
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append(b"x")
+    if not is_clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    result = load_directory(str(tmp_path), LoadOptions())
+    assert [result.is_loaded(name) for name in ("t-0", "t-1")] == [True, False]

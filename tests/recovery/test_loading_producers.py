@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,12 @@ def test_producers_before_a_segment_are_those_below_its_base(tmp_path: Path) -> 
     """Also if the segment before it has later offsets."""
     path = written(tmp_path / "t-0", {0: sent(0, 2, 4), 4: sent(6)})
     assert producers(path, 0, 4, 4) == [0, 2]
+
+
+def test_an_end_that_a_wrong_index_finds_before_the_start_ends_the_load(tmp_path: Path) -> None:
+    """FileRecords.slice, from UnifiedLog.rebuildProducerState."""
+    path = written(tmp_path / "t-0", {0: sent(0, 2, 4, 6)})
+    size = len(sent(0))
+    (path / f"{0:020d}.index").write_bytes(struct.pack(">4i", 4, 3 * size, 5, 0))
+    with pytest.raises(LoaderFailure, match=f"Invalid size: {-size} in read from"):
+        producers(path, 4, 5, None)

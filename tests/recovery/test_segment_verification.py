@@ -12,6 +12,7 @@ import pytest
 
 import seglog
 from seglog.recovery import segment_verification
+from seglog.recovery.loader_failures import FileVanished, LoaderFailure
 from seglog.recovery.scans import Extent
 from seglog.recovery.segment_verification import verify_extent
 from tests.oracle import batch as v2
@@ -141,3 +142,18 @@ def test_a_disk_that_fails_behind_damage_is_reported(tmp_path: Path,
     check = verify_extent(Extent(str(tmp_path / "log"), 0, len(at(0)) + 100), 0, "t-0")
     assert check.batch_count == 1 and [(one.code, one.found) for one in check.findings] == [
         ("file-unreadable", os.strerror(errno.EIO))]
+
+
+@pytest.mark.parametrize("error", [FileVanished("log"), LoaderFailure("IOException", "gone")])
+def test_the_bytes_behind_damage_are_told_though_they_cannot_be_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    data = bytearray(at(0) + at(1))
+    data[-1] ^= 1
+    (tmp_path / "log").write_bytes(data)
+    monkeypatch.setattr(segment_verification, "claims_after", fail)
+    found, = verify_extent(Extent(str(tmp_path / "log"), 0, len(data)), 0, "t-0").findings
+    assert (found.code, found.position, found.bytes, found.records) == (
+        "batch-crc", len(at(0)), len(at(1)), None)
