@@ -18,6 +18,7 @@ import seglog
 from seglog.config import LoadConfig
 from seglog.errors import KafkaStorageError, LogLoadError, SeglogError
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
 from seglog.manager import sanity
 from seglog.model import TopicPartition
 from seglog.recovery import segment_loading
@@ -164,6 +165,18 @@ def test_readers_check_without_the_lock(root: Path, monkeypatch: pytest.MonkeyPa
         assert log.offset_for_timestamp(0) is not None
         assert log.read(bases_of(root)[2], 1).records
     assert locked == [False, False]
+
+
+def test_retention_checks_what_it_looks_at(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong index would say how old a segment is."""
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    with seglog.LogManager([root], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None
+        log.update_high_watermark(log.log_end_offset)
+        log.maybe_increment_log_start_offset(bases[2], StartOffsetReason.CLIENT_RECORD_DELETION)
+        assert log.delete_old_segments() == 2
+        assert checks.seen == dict.fromkeys([*bases[:3], bases[-1]], 1)
 
 
 @pytest.mark.parametrize(("leave", "left"), [

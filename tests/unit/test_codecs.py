@@ -304,6 +304,9 @@ def test_snappy_framing() -> None:
                            ) as caught:
             read(codecs.SNAPPY, bad)
         assert caught.value.found == str(caught.value).partition(": ")[2]
+    large = (b"\x81\x80\x80\x80\x02" + bytes((512 << 20) // 22 + 1))  # announces a byte too many
+    with pytest.raises(DecompressionError, match="snappy payload grows past 536870912 bytes"):
+        codecs.decompress(codecs.SNAPPY, 2, large)
     with pytest.raises(DecompressionError, match="are left"):
         codecs.decompress(codecs.SNAPPY, 2, header + struct.pack(">i", len(block) + 40) + block,
                           bytearray(1000))
