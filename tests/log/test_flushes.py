@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.errors import KafkaStorageError
 from seglog.recovery import log_files
 from seglog.recovery.log_files import LogFiles
 from tests.log.test_fast_path import NOW, batch
@@ -148,3 +149,20 @@ def test_a_new_name_of_the_directory_is_durable(path: Path) -> None:
     with syncs() as synced:
         log.rename_dir(name)
     assert (path.parent, [name]) in synced
+
+
+def test_a_log_that_is_abandoned_as_its_flush_begins_is_not_flushed(
+        path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files may be another process's by then."""
+    log = open_log(path)
+    log.append_as_leader(batch(2), 0)
+    log_text = log._local.log_text
+
+    def late(text: str) -> str:
+        log.close_handlers()
+        return log_text(text)
+
+    monkeypatch.setattr(log._local, "log_text", late)
+    with syncs() as synced, pytest.raises(KafkaStorageError):
+        log.flush(True)
+    assert not synced

@@ -88,6 +88,21 @@ def test_the_sync_of_a_roll_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
     assert log.recovery_point == 2
 
 
+@pytest.mark.parametrize(("number", "is_offline"), [(errno.EMFILE, False), (errno.EIO, True)])
+def test_a_sync_before_a_cleaning_can_be_tried_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_offline: bool) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.append_as_leader(batch(2), 0)
+
+    def refused(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(LogFiles, "flush", refused)
+    with pytest.raises(KafkaStorageError, match="Error while syncing log for t-0"):
+        log.sync_to(2)
+    assert log.context.failures.is_any_offline == is_offline
+
+
 def test_segments_that_were_read_are_rows_again(tmp_path: Path) -> None:
     """A log of thousands of segments has objects of few."""
     log = filled(tmp_path / "t-0", 4)

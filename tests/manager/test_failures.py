@@ -274,7 +274,8 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_marker_away(roots: list[P
 
 @pytest.mark.parametrize("what", ["recovery", "start"])
 def test_a_directory_that_fails_while_others_are_written_keeps_its_checkpoints(
-        roots: list[Path], monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+        what: str) -> None:
     """Its logs leave the table meanwhile. Without its lines deleted records would be back."""
     real = LogDirectory.write_manager_checkpoints
 
@@ -295,6 +296,7 @@ def test_a_directory_that_fails_while_others_are_written_keeps_its_checkpoints(
         with monkeypatch.context() as patch:
             patch.setattr(LogDirectory, "write_manager_checkpoints", meanwhile)
             getattr(manager, f"checkpoint_log_{what}_offsets")()
+        assert f" checkpoint in directory {roots[1]}: " in caplog.text
         assert manager.live_log_dirs == [str(roots[0])]
     assert snapshot(roots[1]) == {name: data for name, data in before.items() if name != ".lock"}
     assert entries(roots[1] / START)[B0] == start

@@ -9,6 +9,8 @@ from concurrent.futures import CancelledError
 
 import pytest
 
+from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.segment_loading import SegmentLoading
 from seglog.recovery.worker_pool import WorkerPool
 from tests.support.waiting import wait_for
 
@@ -167,3 +169,15 @@ def test_fewer_threads_end_at_once() -> None:
     pool.resize(1)
     wait_for(lambda: alive() <= 1)
     pool.shutdown()
+
+
+def test_the_end_of_a_directorys_load_cancels_what_waits() -> None:
+    loading, begun, release = SegmentLoading("k", 2, LoadLevel.KAFKA), [], threading.Event()
+    assert loading.pool is not None
+    for _ in range(2):
+        loading.pool.submit(lambda: begun.append(1) or release.wait(WAIT))
+    wait_for(lambda: len(begun) == 2)
+    waiting = loading.pool.submit(lambda: None)
+    waiting.add_done_callback(lambda _: release.set())
+    loading.close()
+    assert waiting.cancelled()

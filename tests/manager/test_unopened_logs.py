@@ -3,6 +3,7 @@ has to open."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,21 @@ import pytest
 
 from seglog._native.clean_load import CLEAN_DTYPE
 from seglog.config import LogConfig
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.retention import size_in_percent
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager import unopened
+from seglog.manager.directories import LogDirectory
 from seglog.manager.manager_gauges import UnopenedGauges
+from seglog.manager.offset_checkpoints import write_log_start_offsets
+from seglog.manager.table import LogTable
 from seglog.manager.unopened import UnopenedLogs
 from seglog.metrics import Gauge, MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.clean_rows import CleanRows
+from seglog.storage.paths import LOG_START_OFFSET_CHECKPOINT
+from tests.manager.support import entries
 
 UNKNOWN = np.iinfo(np.int64).min
 NOW = 10_000
@@ -106,6 +113,19 @@ def test_what_the_logs_report() -> None:
     crashed = made(*rows, after_crash=True)
     assert crashed.recovery_points() == {zero: 0, one: 3, two: 0}
     assert crashed.recovery_point(1) == 3
+
+
+def test_the_checkpoint_of_starts_has_those_of_logs_that_nobody_opened(tmp_path: Path) -> None:
+    logs, served = made(WHOLE, WHOLE | {"log_start_offset": 7}), list[object]()
+    logs.log_dir = str(tmp_path)
+    table = LogTable(lambda: NOW, served.append)
+    table.add_unopened(logs)
+    directory = LogDirectory(logs.log_dir, None, LogDirFailureChannel())
+    directory.lock()
+    write_log_start_offsets(directory, table)
+    directory.unlock()
+    assert entries(tmp_path / LOG_START_OFFSET_CHECKPOINT) == {TopicPartition("t", 1): 7}
+    assert not served
 
 
 def test_a_flush_syncs_what_a_recovery_left_unflushed(monkeypatch: pytest.MonkeyPatch) -> None:

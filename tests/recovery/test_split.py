@@ -22,7 +22,7 @@ from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.txn_entries import encode_entries
 from tests.recovery.test_disks import Ears
-from tests.recovery.test_log_loader import FAR, at, inputs, written
+from tests.recovery.test_log_loader import CONFIG, FAR, at, inputs, written
 
 
 @pytest.mark.parametrize("retire", [False, True])
@@ -230,3 +230,17 @@ def test_a_segment_whose_last_offset_fits_is_not_split(tmp_path: Path, base: int
     with pytest.raises(LoaderFailure, match="only permitted for segments with overflow"):
         write_split(disk, config, segment, most + 1)
     assert len(write_split(disk, config, segment, most + 2)) == 2
+
+
+def test_an_old_segment_stays_beside_its_parts_if_none_has_its_name(tmp_path: Path) -> None:
+    """Pass four, where Kafka does not know it, and opens it again (retryOnOffsetOverflow). Its
+    index is what its recovery had made by then: of full size, without an entry."""
+    path = written(tmp_path / "t-0", {0: at(5) + at(FAR)})
+    (path / file_name(0, FileKind.INDEX)).unlink()
+    log = load_log(str(path), inputs(clean=True))
+    try:
+        assert log.segments.base_offsets.tolist() == [0, 5]
+        index = path / file_name(0, FileKind.INDEX)
+        assert index.read_bytes() == bytes(CONFIG.segment_index_bytes // 8 * 8)
+    finally:
+        log.close()
