@@ -454,7 +454,6 @@ class LocalLog:
         """Replaces all segments by a new, empty one at `offset`, where the log then ends."""
         self.truncations += 1
         self.segment_truncations += 1
-        self.update_files()
         self.remove_segments(self.all_bases[:-1], why)
         self.replace_active(offset, why)
         self.set_end(offset)
