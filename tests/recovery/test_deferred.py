@@ -293,18 +293,22 @@ def test_stop_waits_for_a_recovery() -> None:
     assert done == [0, -1]
 
 
-def test_stop_ends_all_waits_for_a_check() -> None:
-    """Those of a thread that needs the same segment, and of one that has found later damage."""
-    begun, released = threading.Event(), threading.Event()
-
+def eight_segments(begun: threading.Event, released: threading.Event,
+                   recover: Callable[[list[int]], object]) -> DeferredChecks:
+    """Row 5 is damaged; the check of row 0 says that it has begun, and waits."""
     def check(start: int, stop: int) -> list[int]:
         if start == 0:
             begun.set()
             assert released.wait(120)
         return [row for row in range(start, stop) if row == 5]
 
-    checks = DeferredChecks(np.arange(8, dtype=np.int64), np.zeros(8, np.bool_), check,
-                            lambda rows: pytest.fail("no recovery runs"))
+    return DeferredChecks(np.arange(8, dtype=np.int64), np.zeros(8, np.bool_), check, recover)
+
+
+def test_stop_ends_all_waits_for_a_check() -> None:
+    """Those of a thread that needs the same segment, and of one that has found later damage."""
+    begun, released = threading.Event(), threading.Event()
+    checks = eight_segments(begun, released, lambda rows: pytest.fail("no recovery runs"))
     checker, user, finder = (threading.Thread(target=checks.ensure_offset, args=(row,), daemon=True)
                              for row in (0, 0, 5))
     checker.start()
@@ -447,16 +451,8 @@ def test_a_check_that_fails_under_the_logs_lock_fails_for_everybody() -> None:
 def test_who_finds_damage_repairs_it_after_the_checks_of_others() -> None:
     """It leaves that to none of them, so that nobody uses the log in between."""
     begun, released, repairers = threading.Event(), threading.Event(), list[str]()
-
-    def check(start: int, stop: int) -> list[int]:
-        if start == 0:
-            begun.set()
-            assert released.wait(120)
-        return [row for row in range(start, stop) if row == 5]
-
-    checks = DeferredChecks(
-        np.arange(8, dtype=np.int64), np.zeros(8, np.bool_), check,
-        lambda rows: repairers.append(threading.current_thread().name))
+    checks = eight_segments(begun, released,
+                            lambda rows: repairers.append(threading.current_thread().name))
     other = threading.Thread(target=checks.ensure_offset, args=(0,), daemon=True)
     finder = threading.Thread(target=checks.ensure_offset, args=(5,), name="finder", daemon=True)
     other.start()
